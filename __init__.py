@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolchart.engine.agent_options import AgentOptions as AgentOptions
+    from toolchart.engine.agent_options import McpServer as McpServer
+    from toolchart.engine.agent_options import RagServiceOptions as RagServiceOptions
     from toolchart.engine.agents import Agent as Agent
     from toolchart.engine.agents import AgentTurnOptions as AgentTurnOptions
     from toolchart.engine.agents import ApprovalOptions as ApprovalOptions
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.parts import ResumeOptions as ResumeOptions
     from toolchart.engine.runtime.parts import StreamOptions as StreamOptions
     from toolchart.engine.runtime.parts import TurnOptions as TurnOptions
+    from toolchart.engine.runtime.prompt_context import PromptContext as PromptContext
     from toolchart.engine.runtime.result import FinishedCall as FinishedCall
     from toolchart.engine.runtime.result import ForkResult as ForkResult
     from toolchart.engine.runtime.result import TurnResult as TurnResult
@@ -170,7 +173,7 @@ if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = make_late_names(
         globals(),
         {
-            "toolchart.engine.agent_options": ("AgentOptions",),
+            "toolchart.engine.agent_options": ("AgentOptions", "McpServer", "RagServiceOptions"),
             "toolchart.engine.agents": (
                 "Agent",
                 "AgentTurnOptions",
@@ -182,6 +185,7 @@ if not TYPE_CHECKING:
             ),
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
+            "toolchart.engine.runtime.prompt_context": ("PromptContext",),
             "toolchart.engine.reading.overview": ("ConversationView",),
             "toolchart.engine.reading.waiting": ("PendingApproval", "Waiting", "WaitingCall"),
             "toolchart.engine.reading.listing": (

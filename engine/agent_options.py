@@ -68,8 +68,6 @@ class AgentOptions(TypedDict, total=False):
     """Its name, by which others hand a conversation over to it; default: `agent`."""
     description: str
     """What it is for, in one line: by this others choose it."""
-    prompt: str
-    """System prompt, with `{{variables}}`."""
     tools: Sequence[Callable[..., Any] | Tool | Mapping[str, Any]]
     """Python functions, ready tools, and entries of `tools.registry` as mappings, for instance
     `{"name": "calculator"}`. A function that needs the dependencies is better added by `Agent.tool`, where

@@ -16,6 +16,7 @@ get by `ToolContext`, and of the answer (`Turn.output`).
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -52,6 +53,7 @@ from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.blocking_calls import blocking_stream
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.providers.hosts import find_host
@@ -228,6 +230,8 @@ class Agent(Generic[Deps, Output]):
         output_type: the class of the answer; with `str`, the default, it is the text. Otherwise the host is
             asked for its JSON Schema, and each answer is checked. A union needs a class around it.
         dependencies: the class of the objects that every run gives the tools; without it they get None.
+        prompt: the system prompt, with `{{variables}}`; or a function that writes it for each turn, of a
+            `PromptContext` with the dependencies. Its text is recorded.
         handoffs: agents to which this one hands a message over, where one of them suits better. They have the
             same answer, and the same dependencies or none.
 
@@ -243,6 +247,7 @@ class Agent(Generic[Deps, Output]):
         model: Model,
         *,
         handoffs: Sequence[Agent[None, str]] = (),
+        prompt: str | PromptFunction[None] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
@@ -252,6 +257,7 @@ class Agent(Generic[Deps, Output]):
         *,
         output_type: type[NewOutput],
         handoffs: Sequence[Agent[None, NewOutput]] = (),
+        prompt: str | PromptFunction[None] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
@@ -261,6 +267,7 @@ class Agent(Generic[Deps, Output]):
         *,
         dependencies: type[NewDeps],
         handoffs: Sequence[Agent[NewDeps, str] | Agent[None, str]] = (),
+        prompt: str | PromptFunction[NewDeps] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     @overload
@@ -271,6 +278,7 @@ class Agent(Generic[Deps, Output]):
         output_type: type[NewOutput],
         dependencies: type[NewDeps],
         handoffs: Sequence[Agent[NewDeps, NewOutput] | Agent[None, NewOutput]] = (),
+        prompt: str | PromptFunction[NewDeps] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
     def __init__(
@@ -280,6 +288,7 @@ class Agent(Generic[Deps, Output]):
         output_type: Any = str,
         dependencies: Any = _NO_DEPENDENCIES,
         handoffs: Sequence[Agent[Any, Any]] = (),
+        prompt: str | PromptFunction[Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
         check_option_names(options)
@@ -288,7 +297,11 @@ class Agent(Generic[Deps, Output]):
         self._model = model
         self._dependencies = dependencies
         self._form = AnswerType(output_type)
-        self._handler_options = select_options(options, "responses[]")
+        self._prompt_function = prompt if callable(prompt) else None
+        if callable(prompt):
+            self._check_prompt(prompt)
+            prompt = f"{{{{{self._name_prompt()}}}}}"
+        self._handler_options = select_options({"prompt": prompt, **options}, "responses[]")
         self._model_options = select_options(options, "llms.*")
         self._import_options = select_options(options, "tools.*")
         self._tool_options = select_options(options, "tools")
@@ -371,7 +384,7 @@ class Agent(Generic[Deps, Output]):
                 )
 
     def _check_context(self, function: Callable[..., Any], hint: Any) -> None:
-        """Refuse a tool whose context has other dependencies than the agent.
+        """Refuse a tool or a prompt whose context has other dependencies than the agent.
 
         Raises:
             SpecError: names both classes.
@@ -384,11 +397,42 @@ class Agent(Generic[Deps, Output]):
         if getattr(wanted, "_is_protocol", False) or issubclass(own, wanted):
             return
         own_title = self._describe_dependencies()
+        what, context = ("tool", "ToolContext") if is_tool_context(hint) else ("prompt", "PromptContext")
         raise SpecError(
-            f"the tool {_name_function(function)!r} wants the dependencies {wanted.__name__}, and the agent "
-            f"{self.name!r} has {own_title}",
-            hint=f"write ToolContext[{own_title}], or Agent(..., dependencies={wanted.__name__})",
+            f"the {what} {_name_function(function)!r} wants the dependencies {wanted.__name__}, and the "
+            f"agent {self.name!r} has {own_title}",
+            hint=f"write {context}[{own_title}], or Agent(..., dependencies={wanted.__name__})",
         )
+
+    def _check_prompt(self, function: Callable[..., Any]) -> None:
+        """Refuse a function that cannot write the prompt.
+
+        Raises:
+            SpecError: it takes something else, or other dependencies.
+        """
+        check_prompt_function(function, self._name_prompt())
+        for parameter, hint in _read_hints(function).items():
+            if parameter != "return" and is_prompt_context(hint):
+                self._check_context(function, hint)
+
+    def _name_prompt(self) -> str:
+        """The variable of the spec that the function of the prompt writes."""
+        return "prompt_of_" + re.sub(r"[^\w-]", "_", self.name)
+
+    def _list_prompt_variables(self) -> dict[str, PromptFunction[Any]]:
+        """The functions that write prompts, of this agent and its handoffs, by variable.
+
+        Raises:
+            SpecError: two names are alike.
+        """
+        functions: dict[str, PromptFunction[Any]] = {}
+        if self._prompt_function is not None:
+            functions[self._name_prompt()] = self._prompt_function
+        for agent in self._handoffs:
+            for name, function in agent._list_prompt_variables().items():
+                if functions.setdefault(name, function) is not function:
+                    raise _build_same_name_error(agent.name)
+        return functions
 
     def _describe_dependencies(self) -> str:
         is_none = self._dependencies is _NO_DEPENDENCIES
@@ -410,8 +454,9 @@ class Agent(Generic[Deps, Output]):
     def to_document(self) -> dict[str, Any]:
         """The agent spec as plain data: written as YAML, it is the same agent without Python.
 
-        Python tools are not part of it; `toolchart run` gets them from `tools.registry` entries, and `Engine`
-        by `functions=`.
+        Python functions are not part of it. `toolchart run` gets tools from `tools.registry` entries, and
+        `Engine` by `functions=`; a function that writes the prompt stands as a variable there, which `Engine`
+        gets by `prompt_variables=`.
         """
         models: dict[str, dict[str, Any]] = {}
         handlers: dict[str, dict[str, Any]] = {}
@@ -558,7 +603,12 @@ class Agent(Generic[Deps, Output]):
         agent_providers = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
         spec = self.spec()
         engine = Engine(
-            spec, functions=self._list_functions(), dependencies=value, providers=agent_providers, **options
+            spec,
+            functions=self._list_functions(),
+            dependencies=value,
+            prompt_variables=self._list_prompt_variables(),
+            providers=agent_providers,
+            **options,
         )
         return OpenAgent(engine, self, needs_dependencies=isinstance(value, _MissingDependencies))
 

@@ -241,7 +241,9 @@ class Agent:
         earlier_messages, attachments = options.get("history"), options.get("attachments", ())
         history = read_history(earlier_messages) if earlier_messages else None
         llm, model, messages = options.get("llm"), options.get("model"), tuple(history or ())
-        event = await self.build_turn_started(handler, values, messages, llm, model, attachments)
+        given = options.get("dependencies")
+        given = self.parts.dependencies if given is None else given
+        event = await self.build_turn_started(handler, values, messages, llm, model, attachments, given)
         if history is not None and history.warnings:
             event = replace(event, warnings=(*history.warnings, *event.warnings))
         if form is None:
@@ -362,15 +364,22 @@ class Agent:
         llm: str | None = None,
         model: str | None = None,
         attachments: Sequence[Attachment] = (),
+        dependencies: Any = None,
     ) -> TurnStarted:
         """The `turn_started` event of a message under a handler.
 
+        Args:
+            dependencies: what the functions that write variables of its prompt get.
+
         Raises:
-            SpecError: the message is no text, there is no prompt, host or model for it, or an attachment
-                cannot be read.
+            SpecError: the message is no text, there is no prompt, host or model for it, an attachment cannot
+                be read, or a function that writes a variable has failed.
         """
-        message, values, warnings = variables["user_message"], variables, self.tools.warnings
+        message, warnings = variables["user_message"], self.tools.warnings
         check_message(message)
+        if self.parts.prompt_variables:
+            variables = await self._write_variables(handler, variables, dependencies)
+        values = variables
         parts: tuple[ContentPart, ...] = ()
         if handler.prompt and RAG_VARIABLE in handler.prompt:
             values, problems = await fill_rag_context(handler.prompt, variables, self.tools.search)
@@ -394,6 +403,29 @@ class Agent:
             handler=handler.name or "",
             warnings=(*warnings, *plan.warnings),
         )
+
+    async def _write_variables(
+        self, handler: Handler, variables: Mapping[str, Any], dependencies: Any
+    ) -> Mapping[str, Any]:
+        """The variables with those that the prompt or the chart names and a function of the program writes.
+
+        Raises:
+            SpecError: a function has failed.
+        """
+        from toolchart.engine.runtime.prompt_context import PromptContext, write_variable
+
+        slots = list_template_variables(handler.prompt or "")
+        names = {*(slot.partition(".")[0] for slot in slots), *self._template_variables}
+        functions = self.parts.prompt_variables
+        context = PromptContext(
+            message=variables["user_message"], variables=variables, dependencies=dependencies
+        )
+        written = {
+            name: await write_variable(functions[name], context, name)
+            for name in functions
+            if name in names and variables.get(name) is None
+        }
+        return {**variables, **written}
 
     def _plan_settings(
         self, handler: Handler, llm: str | None, model: str | None

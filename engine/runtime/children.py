@@ -49,7 +49,12 @@ class ChildAgent(Protocol):
     conversations: Conversations
 
     async def build_turn_started(
-        self, handler: Handler, variables: Mapping[str, Any], history: tuple[Message, ...] = ()
+        self,
+        handler: Handler,
+        variables: Mapping[str, Any],
+        history: tuple[Message, ...] = (),
+        *,
+        dependencies: Any = None,
     ) -> TurnStarted:
         """The event of a message under a handler."""
         ...
@@ -169,7 +174,8 @@ class ChildConversations:
         variables = {**task.variables, "user_message": effect.messages[task.item]}
         handler = select_handler(agent.spec, variables, effect.agent.get("handler"))
         history = effect.history if is_first else ()
-        started = await agent.build_turn_started(handler, variables, history)
+        given = task.dependencies.dependencies if task.dependencies is not None else None
+        started = await agent.build_turn_started(handler, variables, history, dependencies=given)
         settings = started.settings
         limits = narrow_limits(settings.limits, effect.limits)
         return replace(started, settings=replace(settings, limits=limits))

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
+    from toolchart.engine.runtime.prompt_context import PromptFunction
     from toolchart.engine.runtime.result import TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.engine.telemetry.live import Telemetry
@@ -96,6 +97,8 @@ class Engine:
         services: internal services by handler name (`search_documents`, or your own names).
         dependencies: any object of the program (a database, settings); a tool with a parameter annotated
             `ToolContext` gets it there, where its turn brings no other. It never reaches log and model.
+        prompt_variables: functions that write variables of prompts, by name. Each gets a `PromptContext` when
+            a turn begins whose prompt names the variable and that has no value of it. The text is recorded.
         providers: ready providers by `llms` name; they replace the spec's own entries.
         outputs: pydantic classes by the names of results: the schema and the type of each.
         approver: called for each tool call that needs approval; without one such a turn waits.
@@ -125,6 +128,7 @@ class Engine:
         functions: Sequence[Callable[..., Any] | Tool] = (),
         services: Mapping[str, Service] | None = None,
         dependencies: Any = None,
+        prompt_variables: Mapping[str, PromptFunction[Any]] | None = None,
         providers: Mapping[str, Provider] | None = None,
         outputs: Mapping[str, type[BaseModel]] | None = None,
         approver: Approver | None = None,
@@ -146,6 +150,7 @@ class Engine:
             functions=functions,
             services=services,
             dependencies=dependencies,
+            prompt_variables=_check_prompt_variables(prompt_variables),
             providers=providers or {},
             outputs=outputs,
             approver=approver,
@@ -650,6 +655,23 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _check_prompt_variables(
+    functions: Mapping[str, PromptFunction[Any]] | None,
+) -> Mapping[str, PromptFunction[Any]]:
+    """The functions that write variables of prompts.
+
+    Raises:
+        SpecError: one is no function of a `PromptContext`.
+    """
+    if not functions:
+        return {}
+    from toolchart.engine.runtime.prompt_context import check_prompt_function
+
+    for name, function in functions.items():
+        check_prompt_function(function, name)
+    return functions
 
 
 def _require_zone(name: str, time: datetime | None) -> datetime | None:

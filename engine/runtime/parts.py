@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from toolchart.engine.runtime.allowed_effects import AllowedEffects
     from toolchart.engine.runtime.answer_form import AnswerForm
+    from toolchart.engine.runtime.prompt_context import PromptFunction
     from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.approvers import Signer
@@ -160,6 +161,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     services: Mapping[str, Service] | None = None
     dependencies: Any = None
     """Objects of the program that tools get by their `ToolContext`, where the turn brings no others."""
+    prompt_variables: Mapping[str, PromptFunction[Any]] = {}
+    """Functions that write variables of prompts, where the turn brings none of the name."""
     providers: Mapping[str, Provider] = {}
     outputs: Mapping[str, type[BaseModel]] | None = None
     approver: Approver | None = None

@@ -9,7 +9,17 @@ from typing import assert_type
 
 from pydantic import BaseModel
 
-from toolchart import Agent, Decided, Engine, OpenAgent, PartialOutput, ToolContext, Turn, load_spec
+from toolchart import (
+    Agent,
+    Decided,
+    Engine,
+    OpenAgent,
+    PartialOutput,
+    PromptContext,
+    ToolContext,
+    Turn,
+    load_spec,
+)
 from toolchart.testing import ScriptedModel, call_tool
 
 
@@ -56,6 +66,39 @@ searcher = Agent(
     limits={"max_seconds": 60},
 )
 assert_type(searcher, Agent[None, str])
+
+
+def write_shop_prompt(context: PromptContext[Shop]) -> str:
+    """A prompt."""
+    return f"There are {len(context.dependencies.stock)} articles."
+
+
+async def write_slowly(context: PromptContext[Shop]) -> str:
+    """A prompt."""
+    return context.message
+
+
+def write_for_anybody(context: PromptContext[object]) -> str:
+    """A prompt."""
+    return context.message
+
+
+def write_number(context: PromptContext[Shop]) -> int:
+    """No prompt."""
+    return len(context.message)
+
+
+assert_type(Agent("openai:gpt-5.1", dependencies=Shop, prompt=write_shop_prompt), Agent[Shop, str])
+assert_type(
+    Agent("openai:gpt-5.1", output_type=City, dependencies=Shop, prompt=write_slowly), Agent[Shop, City]
+)
+assert_type(Agent("openai:gpt-5.1", prompt=lambda context: context.message), Agent[None, str])
+Agent("openai:gpt-5.1", dependencies=Shop, prompt=lambda context: ", ".join(context.dependencies.stock))
+Agent("openai:gpt-5.1", dependencies=Bank, prompt=write_shop_prompt)  # mistake: another program's context
+Agent("openai:gpt-5.1", prompt=write_shop_prompt)  # mistake: the agent has no dependencies
+Agent("openai:gpt-5.1", dependencies=Shop, prompt=write_number)  # mistake: a number is no prompt
+Agent("openai:gpt-5.1", dependencies=Shop, prompt=lambda: "x")  # mistake: a function without its context
+Agent("openai:gpt-5.1", prompt=3)  # mistake: a number is no prompt
 front = Agent(ScriptedModel("hello"), dependencies=Shop, handoffs=[clerk, talker])
 assert_type(talker, Agent[None, str])
 assert_type(geographer, Agent[None, City])

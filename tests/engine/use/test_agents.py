@@ -28,12 +28,14 @@ from toolchart import (
     Engine,
     OpenAgent,
     PartialOutput,
+    PromptContext,
     SpecError,
     StepTaken,
     TextDelta,
     ToolchartError,
     ToolContext,
     Turn,
+    TurnChanged,
     effect,
     load_spec,
     open_store,
@@ -160,8 +162,19 @@ def make_handing_over() -> Agent[None, City]:
     return Agent(ScriptedModel('{"agent": "counter"}'), output_type=City, handoffs=[other], name="front")
 
 
+def make_prompted() -> Agent[None, str]:
+    """An agent that hands over to another one; functions write the prompts of both."""
+
+    async def write_late(context: PromptContext[None]) -> str:
+        return f"You got: {context.message}"
+
+    other = Agent(ScriptedModel("done"), name="other", description="all", prompt=write_late)
+    choosing = ScriptedModel('{"agent": "other"}')
+    return Agent(choosing, name="front", handoffs=[other], prompt=lambda context: f"{context.message}?")
+
+
 @pytest.mark.usefixtures("_timeless_tools")
-@pytest.mark.parametrize("make", [make_plain, make_typed, make_handing_over])
+@pytest.mark.parametrize("make", [make_plain, make_typed, make_handing_over, make_prompted])
 def test_an_agent_in_python_and_its_yaml_write_the_same_log(
     make: Callable[[], Agent[None, Any]], tmp_path: Path
 ) -> None:
@@ -174,8 +187,9 @@ def test_an_agent_in_python_and_its_yaml_write_the_same_log(
     agent = make()
     other = open_store("memory")
     providers, functions = agent._list_providers(None), agent._list_functions()
-    clock = TurnableClock(skips=True)
-    with Engine(path, log=other, providers=providers, functions=functions, clock=clock) as engine:
+    clock, prompts = TurnableClock(skips=True), agent._list_prompt_variables()
+    settings: dict[str, Any] = {"providers": providers, "functions": functions, "prompt_variables": prompts}
+    with Engine(path, log=other, clock=clock, **settings) as engine:
         result = engine.run("go", conversation="c")
     assert result.ok
     assert list_records(store) == list_records(other)
@@ -552,12 +566,133 @@ def test_nothing_keeps_the_dependencies_of_a_turn() -> None:
         assert kept() is None
 
 
+# -- a prompt that a function writes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_function_writes_the_prompt_of_each_turn(form: str) -> None:
+    """Issue 52: from the dependencies of the turn and its message; the model and the log get its text.
+    Whoever replays or forks the log needs no function."""
+    model = ScriptedModel(PARIS, PARIS)
+    agent = Agent(model, output_type=City, dependencies=Atlas, prompt=write_for_atlas)
+    with agent.open(log="memory") as opened:
+        turn = FORMS[form](opened, "c", Atlas({"Lens": "", "Louvre": ""}))
+        assert turn.output.name == "Paris"
+        store = opened.engine.store
+        requests = len(model.requests)
+        assert {request.messages[0].content for request in model.requests} == {"Places: Lens, Louvre"}
+        assert '"system":"Places: Lens, Louvre"' in "".join(map(str, store.read_lines("c")))
+        assert list(replay_conversation(store, "c"))
+        document = {**agent.to_document(), "llms": {"agent": {"provider": "scripted", "model": "scripted"}}}
+        with Engine(document, log=store, providers={"agent": model}) as engine:
+            result = engine.conversation("c").fork(at=1).result
+        assert result is not None
+        assert result.ok
+    assert [request.messages[0].content for request in model.requests[requests:]] == ["Places: Lens, Louvre"]
+
+
+def test_a_turn_that_is_run_once_has_one_prompt() -> None:
+    """Issue 52: the same text is the same turn, and the model is not asked again; another text is refused."""
+    model = ScriptedModel("done")
+    agent = Agent(model, dependencies=Atlas, prompt=write_for_atlas)
+    with agent.open(log="memory") as opened:
+        for _ in range(2):
+            assert opened.run_once("go", conversation="c", dependencies=Atlas({"Lens": ""})).output == "done"
+        with pytest.raises(TurnChanged, match="another prompt"):
+            opened.run_once("go", conversation="c", dependencies=Atlas({"Paris": ""}))
+    assert len(model.requests) == 1
+
+
+def write_nothing(context: PromptContext[Atlas]) -> Any:
+    """No text."""
+    return None
+
+
+def fail_to_write(context: PromptContext[Atlas]) -> str:
+    """Fail."""
+    return context.dependencies.places["nowhere"]
+
+
+async def fail_late(context: PromptContext[Atlas]) -> str:
+    """Fail."""
+    raise ToolchartError("the database sleeps")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (write_nothing, "gives NoneType, and not a text"),
+        (fail_to_write, "so the turn does not begin: KeyError: 'nowhere'"),
+        (fail_late, "so the turn does not begin: the database sleeps"),
+    ],
+)
+def test_a_prompt_that_cannot_be_written_begins_nothing(form: str, function: Any, says: str) -> None:
+    """Issue 52: every form raises what went wrong; the log stays empty and no model is asked."""
+    model = ScriptedModel("done")
+    agent = Agent(model, output_type=City, dependencies=Atlas, prompt=function)
+    with agent.open(log="memory") as opened:
+        with pytest.raises(SpecError, match=f"(?s)prompt_of_agent.*{re.escape(says)}"):
+            FORMS[form](opened, "c", ATLAS)
+        assert list(opened.engine.store.list_conversations()) == []
+    assert model.requests == []
+
+
+def test_a_prompt_of_an_agent_further_down_gets_the_dependencies_of_the_turn() -> None:
+    """Issue 52: a function of a handoff is called when that agent is chosen, with what the turn was given;
+    where it fails, the turn ends with its error."""
+    for function, says in ((write_for_atlas, ""), (fail_to_write, "KeyError: 'nowhere'")):
+        model = ScriptedModel("done")
+        other = Agent(model, name="other", dependencies=Atlas, prompt=function)
+        front = Agent(ScriptedModel('{"agent": "other"}'), name="front", dependencies=Atlas, handoffs=[other])
+        turn = front.run("go", dependencies=Atlas({"Lens": ""}), log="memory")
+        assert turn.ok == (not says)
+        assert [request.messages[0].content for request in model.requests] == ["Places: Lens"] * turn.ok
+        assert says in str(turn.error)
+
+
+def test_a_value_of_the_turn_goes_before_a_function() -> None:
+    """Issue 52: `Engine` takes functions for the variables of any spec. One is called where a prompt names it
+    and the turn has no value of it; what is no function of one argument is refused."""
+    calls: list[str] = []
+
+    def write_day(context: PromptContext[Any]) -> str:
+        calls.append(context.message)
+        return f"Monday, {context.variables['who']}"
+
+    model = ScriptedModel("a", "b")
+    spec = {
+        "llms": {"m": {"provider": "scripted", "model": "m"}},
+        "responses": [{"llm": "m", "prompt": "It is {{day}}."}],
+    }
+    settings: dict[str, Any] = {"log": "memory", "providers": {"m": model}}
+    with Engine(spec, prompt_variables={"day": write_day, "other": write_day}, **settings) as engine:
+        engine.run("one", variables={"who": "Ada"})
+        engine.run("two", variables={"day": "Friday"})
+    assert [request.messages[0].content for request in model.requests] == [
+        "It is Monday, Ada.",
+        "It is Friday.",
+    ]
+    assert calls == ["one"]
+    for wrong, says in (
+        (3, "written by a function, not by int"),
+        (lambda: "x", "does not take one argument"),
+    ):
+        with pytest.raises(SpecError, match=says):
+            Engine(spec, prompt_variables=cast("Any", {"day": wrong}), **settings)
+
+
 # -- mistakes ------------------------------------------------------------------------------------
 
 
 def needs_atlas(context: ToolContext[Atlas], place: str) -> str:
     """Look up."""
     return context.dependencies.places[place]
+
+
+def write_for_atlas(context: PromptContext[Atlas]) -> str:
+    """A prompt."""
+    return f"Places: {', '.join(context.dependencies.places)}"
 
 
 def build_misspelt(**options: Any) -> Agent[None, str]:
@@ -587,6 +722,9 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"rag_services": {"docs": {"ulr": "x"}}}, "rag_services.docs: the key 'url' is missing"),
         ({"host_tools": "web_search"}, "host_tools"),
         ({"output_type": City(name="a", country="b")}, "has no JSON Schema"),
+        ({"prompt": lambda: "x"}, "'prompt_of_agent' does not take one argument"),
+        ({"prompt": write_for_atlas}, "the prompt 'write_for_atlas' wants the dependencies Atlas"),
+        ({"prompt": write_for_atlas, "dependencies": dict}, "has dict"),
         ({"tools": [needs_atlas]}, "wants the dependencies Atlas, and the agent 'agent' has None"),
         ({"tools": [needs_atlas], "dependencies": dict}, "has dict"),
     ],
@@ -900,7 +1038,7 @@ def test_every_key_of_the_spec_is_an_option_of_an_agent() -> None:
     something else: its model, its types, its tools, its handoffs. The guide has a row for each place."""
     placed = {option for options in KEY_PLACES.values() for option in options}
     assert placed == OPTION_VALUES.keys()
-    assert AgentOptions.__optional_keys__ == placed | {*OWN_OPTIONS}
+    assert AgentOptions.__optional_keys__ | {"prompt"} == placed | {*OWN_OPTIONS}
     said_otherwise: dict[str, tuple[type[Section], set[str]]] = {
         "responses[]": (Handler, {"name", "match", "llm", "model", "response_format", "tools"}),
         "responses[].tools": (HandlerTools, {"enabled", "allowed_tools"}),
