@@ -57,11 +57,13 @@ from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.providers.hosts import find_host
+from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram.renderers import draw
 from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.messages import TextDelta, TextWithdrawn
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
@@ -233,7 +235,8 @@ class Agent(Generic[Deps, Output]):
         prompt: the system prompt, with `{{variables}}`; or a function that writes it for each turn, of a
             `PromptContext` with the dependencies. Its text is recorded.
         handoffs: agents to which this one hands a message over, where one of them suits better. They have the
-            same answer, and the same dependencies or none.
+            same answer, and the same dependencies or none. Its model chooses, before its `chart` begins; a
+            chart that runs one of them itself (`run_agent`) says when.
 
     `AgentOptions` describes the other options.
 
@@ -317,6 +320,8 @@ class Agent(Generic[Deps, Output]):
         """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
         self._loaded_spec: tuple[dict[str, Any], AgentSpec] | None = None
         """The newest document of this agent and what it was loaded to: only a change is loaded again."""
+        self._runs_handoffs: bool | None = None
+        """Whether its own chart runs its handoffs; None: not known yet."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
         for function in options.get("tools", ()):
             if isinstance(function, Mapping):
@@ -463,13 +468,13 @@ class Agent(Generic[Deps, Output]):
         imports: dict[str, Any] = {}
         self._collect_handlers(models, handlers, imports, self._override.get())
         document: dict[str, Any] = {"name": self.name, "llms": models}
-        chart = self._build_chart()  # after the handlers, which need names of their own
-        if chart is not None:
-            document["chart"] = chart
         section = {**self._tool_options, **imports}
         if section or self._list_functions():
             document["tools"] = {"enabled": True, **section}
         document["responses"] = list(handlers.values())
+        chart = self._build_chart(document)  # after the handlers, which need names of their own
+        if chart is not None:
+            document["chart"] = chart
         return {**document, **self._spec_options}
 
     def _collect_handlers(
@@ -531,16 +536,39 @@ class Agent(Generic[Deps, Output]):
             given += added
         return given
 
-    def _build_chart(self) -> Any:
-        """The chart of the spec; None for the default chart."""
+    def _build_chart(self, document: Mapping[str, Any]) -> Any:
+        """The chart of the spec; None for the default chart.
+
+        A chart that runs one of the handoffs itself is the chart of the agent. Before any other one a model
+        chooses who answers, and the chart is that of the agent's own answers.
+
+        Args:
+            document: the spec so far.
+
+        Raises:
+            SpecError: the chart cannot be used, or needs effects that would not reach it.
+        """
         if not self._handoffs:
             return self._chart
-        if self._chart is not None:
+        if self._runs_handoffs is None:
+            self._runs_handoffs = self._chart is not None and self._find_own_handoffs(document)
+        if self._runs_handoffs:
+            return self._chart
+        if "effects" in self._spec_options:
             raise SpecError(
-                f"the agent {self.name!r} has a chart and handoffs",
-                hint="a chart says itself to whom it hands over: by `run_agent` (docs/flows.md)",
+                f"the `effects` of the agent {self.name!r} do not reach its chart, which runs no handoff",
+                hint="declare them in the chart, or run a handoff there: `run_agent: {handler: "
+                f"{self._handoffs[0].name}}}` (docs/flows.md)",
             )
-        return _build_handoff_chart(self)
+        return _build_handoff_chart(self, document)
+
+    def _find_own_handoffs(self, document: Mapping[str, Any]) -> bool:
+        """Whether the chart that the agent was given runs one of its handoffs."""
+        spec = load_spec({**document, "chart": self._chart, **self._spec_options})
+        names = {agent.name for agent in self._handoffs}
+        declared = load_spec_chart(spec, self._make_resolver(spec)).vocabulary.declared.values()
+        runs = [row.parameters for row in declared]
+        return any(isinstance(run, RunAgentParameters) and run.handler in names for run in runs)
 
     def chart(self) -> Chart:
         """The chart that the agent's turns run."""
@@ -1200,7 +1228,7 @@ def _read_hints(function: Any) -> dict[str, Any]:
 # -- handoffs ----------------------------------------------------------------------------------------
 
 
-def _build_handoff_chart(agent: Agent[Any, Any]) -> dict[str, Any]:
+def _build_handoff_chart(agent: Agent[Any, Any], document: Mapping[str, Any]) -> dict[str, Any]:
     """The chart of an agent with handoffs: the model names who answers, and that agent runs as a child.
 
     Each choice is a row of the chart: `check` proves that every turn ends, and the log says who was chosen.
@@ -1212,6 +1240,7 @@ def _build_handoff_chart(agent: Agent[Any, Any]) -> dict[str, Any]:
             "initial": True,
             "enter": "choose_agent",
             "transitions": [
+                {"event": "replied failed", "target": "out_of_budget", "cond": "budget_spent"},
                 *(
                     {"event": "replied", "target": f"with_{name}", "cond": f"chosen.agent == '{name}'"}
                     for name in names
@@ -1243,17 +1272,20 @@ def _build_handoff_chart(agent: Agent[Any, Any]) -> dict[str, Any]:
         }
     }
     states["answering"] = {"enter": f"run_{agent.name}", "transitions": ends}
-    effects[f"run_{agent.name}"] = {"run_agent": {"handler": agent.name, "history": "all"}}
+    effects[f"run_{agent.name}"] = _build_agent_run(agent.name, agent._chart)
     for name, handoff in agents.items():
         states[f"with_{name}"] = {"enter": f"run_{name}", "transitions": ends}
-        run: dict[str, Any] = {"handler": name, "history": "all"}
-        chart = handoff._build_chart()
-        if chart is not None:
-            run["chart"] = chart
-        effects[f"run_{name}"] = {"run_agent": run}
+        effects[f"run_{name}"] = _build_agent_run(name, handoff._build_chart(document))
     states["finished"] = {"final": True, "enter": "answer"}
+    states["out_of_budget"] = {"final": True, "enter": "answer_at_limit"}
     states["error"] = {"final": True, "enter": "answer_with_error"}
     return {"name": f"{agent.name}_handoffs", "states": states, "effects": effects}
+
+
+def _build_agent_run(name: str, chart: Any) -> dict[str, Any]:
+    """The effect that lets an agent answer; without a chart it runs the default one."""
+    run = {"handler": name, "history": "all", **({} if chart is None else {"chart": chart})}
+    return {"run_agent": run}
 
 
 def _build_choice_prompt(agent: Agent[Any, Any]) -> str:

@@ -75,6 +75,21 @@ def _check_children(
             raise _locate_problem(spec, chart, row.name, agent, error) from None
 
 
+def iterate_own_child_charts(spec: AgentSpec, chart: Chart, resolver: EffectResolver) -> Iterator[Chart]:
+    """The charts of the agents of the same spec that a chart runs, and of those that they run.
+
+    `check_child_agents` has passed: none of them runs itself without an end.
+    """
+    for row in _list_agent_runs(chart):
+        agent = describe_agent(row.parameters)
+        if "spec" not in agent:
+            child = build_child_spec(spec, agent)
+            child_resolver = resolver.copy_for(child)
+            child_chart = load_spec_chart(child, child_resolver)
+            yield child_chart
+            yield from iterate_own_child_charts(child, child_chart, child_resolver)
+
+
 def describe_agent(parameters: RunAgentParameters) -> dict[str, Any]:
     """Which agent an effect runs, as the effect's value holds it."""
     keys = ("handler", "spec", "chart")

@@ -1,8 +1,8 @@
 """Loads the chart of an agent, and refuses limits that nothing in the chart reads.
 
 A limit only works where the chart decides by it: `max_tokens` stops nothing in a chart without a row that
-reads `budget_spent`. So every limit that the spec sets must be read by a guard or by an effect of its chart.
-Defaults need no reader.
+reads `budget_spent`. So every limit that the spec sets must be read by a guard or by an effect of its chart,
+or of the chart of an agent of the same spec that this one runs. Defaults need no reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
-from toolchart.specs.child_agents import check_child_agents
+from toolchart.specs.child_agents import check_child_agents, iterate_own_child_charts
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.loader import merge_problems
@@ -47,23 +47,27 @@ def load_agent_chart(spec: AgentSpec, resolver: EffectResolver | None = None) ->
     """
     resolver = resolver or EffectResolver(spec)
     chart = load_spec_chart(spec, resolver)
-    check_limits_are_read(spec, chart)
     check_context_limits(spec, chart)
     check_child_agents(spec, chart, resolver)
+    check_limits_are_read(spec, chart, resolver)
     return chart
 
 
-def check_limits_are_read(spec: AgentSpec, chart: Chart) -> None:
-    """Refuse a spec that sets a limit which nothing in its chart reads.
+def check_limits_are_read(spec: AgentSpec, chart: Chart, resolver: EffectResolver | None = None) -> None:
+    """Refuse a spec that sets a limit which nothing reads: neither its chart nor that of an agent of the same
+    spec that it runs, which has the same limits.
 
     Raises:
         SpecError: names each such limit, what would read it, and a shipped chart that does.
     """
     read_limits = find_read_limits(chart)
+    unread_limits = [(limit, path) for limit, path in _list_set_limits(spec) if limit not in read_limits]
+    if not unread_limits:
+        return
+    for child_chart in iterate_own_child_charts(spec, chart, resolver or EffectResolver(spec)):
+        read_limits |= find_read_limits(child_chart)
     problems = [
-        _build_problem(spec, chart, limit, path)
-        for limit, path in _list_set_limits(spec)
-        if limit not in read_limits
+        _build_problem(spec, chart, limit, path) for limit, path in unread_limits if limit not in read_limits
     ]
     if problems:
         raise merge_problems(problems)

@@ -160,3 +160,42 @@ def test_policies_are_recorded() -> None:
         engine.run("go", conversation="c")
         lines = b"".join(engine.store.read_lines("c"))
     assert b'"strict":true' in lines
+
+
+@pytest.mark.parametrize(
+    ("child", "is_read"),
+    [
+        ({"chart": "full"}, True),
+        ({"chart": "budgeted"}, True),
+        ({"chart": "tool_loop"}, False),
+        ({"chart": "nested"}, True),
+        ({"spec": "quickstart"}, False),
+    ],
+)
+def test_a_limit_that_an_agent_of_the_same_spec_reads_has_an_effect(
+    child: dict[str, Any], is_read: bool
+) -> None:
+    """Issue 52: it has the limits of the spec, however deep the agents run each other; one of another spec
+    has its own."""
+    if child == {"chart": "nested"}:
+        child = {"chart": build_running_chart({"chart": "budgeted"})}
+    spec = load_spec(make_spec(chart=build_running_chart(child), limits={"max_tokens": 10}))
+    if is_read:
+        assert load_agent_chart(spec).name == "running"
+    else:
+        with pytest.raises(SpecError, match="nothing in the chart 'running' reads the limit 'max_tokens'"):
+            load_agent_chart(spec)
+
+
+def build_running_chart(agent: dict[str, Any]) -> dict[str, Any]:
+    """A chart that runs an agent and answers with what it says."""
+    rows = [
+        {"event": "agent_finished", "target": "finished"},
+        {"event": "agent_failed cancelled", "target": "error"},
+    ]
+    states = {
+        "running": {"initial": True, "enter": "run_it", "transitions": rows},
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    }
+    return {"name": "running", "states": states, "effects": {"run_it": {"run_agent": agent}}}

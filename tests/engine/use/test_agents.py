@@ -44,6 +44,7 @@ from toolchart import (
 from toolchart.engine.agent_options import KEY_PLACES, OWN_OPTIONS, McpServer, RagServiceOptions
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.replay import replay_conversation
+from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.models import AgentSpec, Handler, HandlerTools, LLMConfig, ToolsConfig
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context import RagService
@@ -162,6 +163,40 @@ def make_handing_over() -> Agent[None, City]:
     return Agent(ScriptedModel('{"agent": "counter"}'), output_type=City, handoffs=[other], name="front")
 
 
+RUNNING_OTHER: dict[str, Any] = {
+    "name": "handing",
+    "states": {
+        "handing": {
+            "initial": True,
+            "enter": "hand_over",
+            "transitions": [
+                {"event": "agent_finished", "target": "finished"},
+                {"event": "agent_failed cancelled", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+"""A chart that hands over by the effect `hand_over`."""
+
+HAND_OVER: dict[str, Any] = {"hand_over": {"run_agent": {"handler": "other", "history": "all"}}}
+
+
+def make_charted() -> Agent[None, str]:
+    """An agent with a chart of its own, and a handoff before it, which is not chosen."""
+    other = Agent(ScriptedModel(), name="other", description="all")
+    model = ScriptedModel('{"agent": "front"}', "done")
+    limits = {"max_iterations": 3, "max_tokens": 10_000}
+    return Agent(model, name="front", handoffs=[other], chart="resilient", limits=limits)
+
+
+def make_handing_over_itself() -> Agent[None, str]:
+    """An agent whose chart says itself when it hands over."""
+    other = Agent(ScriptedModel("done"), name="other", description="all")
+    return Agent(ScriptedModel(), name="front", handoffs=[other], chart=RUNNING_OTHER, effects=HAND_OVER)
+
+
 def make_prompted() -> Agent[None, str]:
     """An agent that hands over to another one; functions write the prompts of both."""
 
@@ -174,7 +209,9 @@ def make_prompted() -> Agent[None, str]:
 
 
 @pytest.mark.usefixtures("_timeless_tools")
-@pytest.mark.parametrize("make", [make_plain, make_typed, make_handing_over, make_prompted])
+@pytest.mark.parametrize(
+    "make", [make_plain, make_typed, make_handing_over, make_prompted, make_charted, make_handing_over_itself]
+)
 def test_an_agent_in_python_and_its_yaml_write_the_same_log(
     make: Callable[[], Agent[None, Any]], tmp_path: Path
 ) -> None:
@@ -711,7 +748,11 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"handoffs": ["clerk"]}, "handoffs are agents, and str is none"),
         ({"handoffs": [Agent("openai:m", name="agent")]}, "two agents have the name 'agent'"),
         ({"chart": "ful"}, "no chart 'ful'"),
-        ({"chart": "tool_loop", "handoffs": [Agent("openai:m", name="b")]}, "a chart and handoffs"),
+        (
+            {"handoffs": [Agent("openai:m", name="b")], "effects": {"say": {"answer": "x"}}},
+            r"(?s)`effects` of the agent 'agent' do not reach its chart.*run_agent: {handler: b}",
+        ),
+        ({"handoffs": [Agent("openai:m", name="b")], "chart": "tool_lop"}, "did you mean 'tool_loop'"),
         ({"limits": {"max_iteratons": 3}}, "did you mean 'max_iterations'"),
         ({"timeout_s": "soon"}, "llms.agent.timeout_s"),
         ({"mcp": ["files"]}, "tools.mcp"),
@@ -901,6 +942,49 @@ def test_an_agent_is_checked_and_drawn_as_its_spec_is() -> None:
     drawing = str(agent.draw())
     assert "with_counter" in drawing
     assert agent.chart().name == "front_handoffs"
+
+
+@pytest.mark.parametrize("chart", list_shipped_charts())
+def test_handoffs_stand_before_any_chart(chart: str) -> None:
+    """Issue 52: an agent with a chart and handoffs: its model chooses who answers, and its own answer takes
+    the way of its chart. What is proved of the flow has no findings."""
+    other = Agent(ScriptedModel("theirs"), name="other", description="all")
+    for choice, answer in (("front", "mine"), ("other", "theirs")):
+        model = ScriptedModel(f'{{"agent": "{choice}"}}', "mine")
+        front = Agent(model, name="front", handoffs=[other], chart=chart)
+        store = open_store("memory")
+        assert front.run("go", log=store, conversation="c").output == answer
+        assert front.check().findings == ()
+        (child,) = (name for name in store.list_conversations() if name != "c")
+        begun = json.loads(next(iter(store.read_lines(child))))["event"]
+        assert yaml.safe_load(begun["chart"])["name"] == (chart if choice == "front" else "full")
+
+
+def test_a_chart_that_runs_a_handoff_is_the_chart_of_the_agent() -> None:
+    """Issue 52: no model chooses before it, whether the chart declares the effect or the agent does."""
+    inline = {**RUNNING_OTHER, "effects": HAND_OVER}
+    ways: list[Any] = [{"chart": inline}, {"chart": RUNNING_OTHER, "effects": HAND_OVER}]
+    for options in ways:
+        other = Agent(ScriptedModel("theirs"), name="other")
+        front = Agent(ScriptedModel(), name="front", handoffs=[other], **options)
+        assert front.chart().name == "handing"
+        assert front.run("go", log="memory").output == "theirs"
+
+
+def test_limits_hold_for_agents_that_hand_over() -> None:
+    """Issue 52: a budget ends the turn before another agent is run, and what is left of it is that agent's;
+    limits of iterations count where the chart of one of the agents reads them."""
+    other = Agent(
+        ScriptedModel(call_tool("add", a=1, b=2), *["done"] * 2), name="other", tools=[add], max_iterations=1
+    )
+    for budget, limit in ((50, "max_tokens"), (5000, None)):
+        choice = {"content": '{"agent": "other"}', "usage": {"input": 90, "output": 10}}
+        front = Agent(ScriptedModel(choice), name="front", handoffs=[other], limits={"max_tokens": budget})
+        turn = front.run("go", log="memory")
+        assert turn.limit_reached == limit
+        assert (turn.content == "done") == (limit is None)
+    with pytest.raises(SpecError, match="reads the limit 'long_result_size'"):
+        Agent("openai:m", handoffs=[other], limits={"long_result_size": 5})
 
 
 def test_a_chart_of_an_agent_may_call_its_functions() -> None:
