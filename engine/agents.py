@@ -237,6 +237,8 @@ class Agent(Generic[Deps, Output]):
         handoffs: agents to which this one hands a message over, where one of them suits better. They have the
             same answer, and the same dependencies or none. Its model chooses, before its `chart` begins; a
             chart that runs one of them itself (`run_agent`) says when.
+        agents: agents that its model calls as tools, each with a message. What one answers is the result of
+            the call: JSON data where it has an `output_type`. They have the same dependencies or none.
 
     `AgentOptions` describes the other options.
 
@@ -250,6 +252,7 @@ class Agent(Generic[Deps, Output]):
         model: Model,
         *,
         handoffs: Sequence[Agent[None, str]] = (),
+        agents: Sequence[Agent[None, Any]] = (),
         prompt: str | PromptFunction[None] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -260,6 +263,7 @@ class Agent(Generic[Deps, Output]):
         *,
         output_type: type[NewOutput],
         handoffs: Sequence[Agent[None, NewOutput]] = (),
+        agents: Sequence[Agent[None, Any]] = (),
         prompt: str | PromptFunction[None] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -270,6 +274,7 @@ class Agent(Generic[Deps, Output]):
         *,
         dependencies: type[NewDeps],
         handoffs: Sequence[Agent[NewDeps, str] | Agent[None, str]] = (),
+        agents: Sequence[Agent[NewDeps, Any] | Agent[None, Any]] = (),
         prompt: str | PromptFunction[NewDeps] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -281,6 +286,7 @@ class Agent(Generic[Deps, Output]):
         output_type: type[NewOutput],
         dependencies: type[NewDeps],
         handoffs: Sequence[Agent[NewDeps, NewOutput] | Agent[None, NewOutput]] = (),
+        agents: Sequence[Agent[NewDeps, Any] | Agent[None, Any]] = (),
         prompt: str | PromptFunction[NewDeps] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -291,6 +297,7 @@ class Agent(Generic[Deps, Output]):
         output_type: Any = str,
         dependencies: Any = _NO_DEPENDENCIES,
         handoffs: Sequence[Agent[Any, Any]] = (),
+        agents: Sequence[Agent[Any, Any]] = (),
         prompt: str | PromptFunction[Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
@@ -311,10 +318,13 @@ class Agent(Generic[Deps, Output]):
         self._spec_options = select_options(options, "")
         self._chart = self._spec_options.pop("chart", None)
         self._max_iterations = options.get("max_iterations")
-        self._handoffs = tuple(handoffs)
-        for agent in self._handoffs:
+        self._handoffs, self._agents = tuple(handoffs), tuple(agents)
+        self._beside = (*self._handoffs, *self._agents)
+        """The agents of the same spec that this one runs."""
+        for agent in self._beside:
             if not isinstance(agent, Agent):
-                raise SpecError(f"handoffs are agents, and {type(agent).__name__} is none")
+                what = "handoffs" if agent in self._handoffs else "`agents`"
+                raise SpecError(f"{what} are agents, and {type(agent).__name__} is none")
             self._check_handoff(agent)
         self._tools: list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]] = []
         """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
@@ -324,6 +334,10 @@ class Agent(Generic[Deps, Output]):
         """Whether its own chart runs its handoffs; None: not known yet."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
         for function in options.get("tools", ()):
+            if isinstance(function, Agent):
+                raise SpecError(
+                    f"the agent {function.name!r} is no function", hint=f"write agents=[{function.name}, ...]"
+                )
             if isinstance(function, Mapping):
                 self._import_options.setdefault("registry", []).append(make_plain(function))
             else:
@@ -383,8 +397,8 @@ class Agent(Generic[Deps, Output]):
         for name, value in {**agent._tool_options, **agent._spec_options}.items():
             if own.get(name) != value:
                 raise SpecError(
-                    f"`{name}` of the agent {agent.name!r} does not hold where {self.name!r} hands over to "
-                    "it: it is of the whole conversation",
+                    f"`{name}` of the agent {agent.name!r} does not hold where {self.name!r} runs it: it "
+                    "is of the whole conversation",
                     hint=f"give the same `{name}` to {self.name!r}",
                 )
 
@@ -433,7 +447,7 @@ class Agent(Generic[Deps, Output]):
         functions: dict[str, PromptFunction[Any]] = {}
         if self._prompt_function is not None:
             functions[self._name_prompt()] = self._prompt_function
-        for agent in self._handoffs:
+        for agent in self._beside:
             for name, function in agent._list_prompt_variables().items():
                 if functions.setdefault(name, function) is not function:
                     raise _build_same_name_error(agent.name)
@@ -466,7 +480,7 @@ class Agent(Generic[Deps, Output]):
         models: dict[str, dict[str, Any]] = {}
         handlers: dict[str, dict[str, Any]] = {}
         imports: dict[str, Any] = {}
-        self._collect_handlers(models, handlers, imports, self._override.get())
+        self._collect_handlers(models, handlers, imports, {}, self._override.get())
         document: dict[str, Any] = {"name": self.name, "llms": models}
         section = {**self._tool_options, **imports}
         if section or self._list_functions():
@@ -482,14 +496,22 @@ class Agent(Generic[Deps, Output]):
         models: dict[str, dict[str, Any]],
         handlers: dict[str, dict[str, Any]],
         imports: dict[str, Any],
+        collected: dict[str, Agent[Any, Any]],
         override: Model | None,
     ) -> None:
-        """Add the `llms` entry, the handler and the imported tools of this agent, and those of its handoffs,
-        once each.
+        """Add the `llms` entry, the handler and the imported tools of this agent, and those of agents that
+        it runs, once each.
+
+        Args:
+            collected: the agents that were added before, by name.
 
         Raises:
             SpecError: two different agents, servers or entries have one name.
         """
+        if collected.setdefault(self.name, self) is not self:
+            raise _build_same_name_error(self.name)
+        if self.name in handlers:
+            return
         override = override or self._override.get()
         is_replaced = override is not None and isinstance(override, (str, Mapping))
         model = override if is_replaced and override is not None else self._model
@@ -500,12 +522,13 @@ class Agent(Generic[Deps, Output]):
             handler["tools"] = {"enabled": True, "allowed_tools": tools}
         if tools and self._max_iterations is not None:
             handler["tools"]["max_iterations"] = self._max_iterations
-        if self.name in handlers:
-            raise _build_same_name_error(self.name)
         handlers[self.name] = handler
         merge_imports(imports, self._import_options, self.name)
-        for agent in self._handoffs:
-            agent._collect_handlers(models, handlers, imports, override)
+        for agent in self._beside:
+            agent._collect_handlers(models, handlers, imports, collected, override)
+        for agent in self._agents:
+            chart = agent._build_chart({"name": self.name, "llms": models, "responses": [*handlers.values()]})
+            merge_imports(imports, {"registry": [_build_agent_entry(agent, chart)]}, agent.name)
         if len(handlers) > 1 and "*" in tools:
             raise SpecError(
                 f"nothing tells the tools that the agent {self.name!r} imports from those of other agents",
@@ -519,6 +542,7 @@ class Agent(Generic[Deps, Output]):
         return [
             *names,
             *(str(entry.get("name")) for entry in entries),
+            *(agent.name for agent in self._agents),
             *list_imported_globs(self._import_options),
         ]
 
@@ -528,7 +552,7 @@ class Agent(Generic[Deps, Output]):
 
     def _list_given(self) -> list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]]:
         given = list(self._tools)
-        for agent in self._handoffs:
+        for agent in self._beside:
             known = [function for function, _ in given]
             added = [pair for pair in agent._list_given() if pair[0] not in known]
             if self._tool_options.get("default_timeout_ms") != agent._tool_options.get("default_timeout_ms"):
@@ -645,7 +669,7 @@ class Agent(Generic[Deps, Output]):
         override = override or _find_provider(self._override.get())
         own = override or _find_provider(self._model)
         providers = {} if own is None else {self.name: own}
-        for agent in self._handoffs:
+        for agent in self._beside:
             providers.update(agent._list_providers(override))
         return providers
 
@@ -1280,6 +1304,13 @@ def _build_handoff_chart(agent: Agent[Any, Any], document: Mapping[str, Any]) ->
     states["out_of_budget"] = {"final": True, "enter": "answer_at_limit"}
     states["error"] = {"final": True, "enter": "answer_with_error"}
     return {"name": f"{agent.name}_handoffs", "states": states, "effects": effects}
+
+
+def _build_agent_entry(agent: Agent[Any, Any], chart: Any) -> dict[str, Any]:
+    """The entry of `tools.registry` by which an agent is a tool; without a chart it runs the default one."""
+    implementation = {"type": "agent", "handler": agent.name, **({} if chart is None else {"chart": chart})}
+    entry = {"name": agent.name, "description": agent.description, "implementation": implementation}
+    return {key: value for key, value in entry.items() if value}
 
 
 def _build_agent_run(name: str, chart: Any) -> dict[str, Any]:

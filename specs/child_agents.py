@@ -15,10 +15,11 @@ from toolchart.specs.charts import list_shipped_charts, load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.loader import list_shipped_agents, load_spec
-from toolchart.specs.models import AgentSpec
+from toolchart.specs.models import AgentSpec, ToolEntry
+from toolchart.specs.turn_plan import select_handler, select_tools
 from toolchart.states.chart.document import Chart
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.flows.parameters import RunAgentParameters
 
 MAX_DEPTH = 8
@@ -94,6 +95,69 @@ def describe_agent(parameters: RunAgentParameters) -> dict[str, Any]:
     """Which agent an effect runs, as the effect's value holds it."""
     keys = ("handler", "spec", "chart")
     return {key: getattr(parameters, key) for key in keys if getattr(parameters, key)}
+
+
+def check_called_agents(spec: AgentSpec) -> None:
+    """Refuse a tool that runs a handler which does not exist, or one that can call itself by its tools.
+
+    Raises:
+        SpecError: names the tool or the handler.
+    """
+    registry = spec.tools.registry if spec.tools else ()
+    entries = {entry.name: (index, entry) for index, entry in enumerate(registry) if is_called_agent(entry)}
+    if not entries:
+        return
+    handlers = [handler.name for handler in spec.responses if handler.name]
+    for index, entry in entries.values():
+        target = entry.kind.handler or ""
+        if target not in handlers:
+            path = f"tools.registry[{index}]"
+            raise SpecError(
+                f"the tool {entry.name!r} runs the handler {target!r}, which is none of the spec",
+                file=spec.source,
+                line=find_spec_line(spec.source, path),
+                path=path,
+                hint=suggest_name(target, handlers) if handlers else "give the handler a `name`",
+            )
+    calls = {name: {agent["handler"] for agent in list_called_agents(spec, name)} for name in handlers}
+    for name in handlers:
+        reached, ahead = set[str](), calls[name]
+        while ahead:
+            reached |= ahead
+            ahead = {each for other in ahead for each in calls[other]} - reached
+        if name in reached:
+            raise SpecError(
+                f"the agent {name!r} can call itself by its tools",
+                file=spec.source,
+                path="tools.registry",
+                hint="name the tools of each handler by `allowed_tools`, so that they make no circle",
+            )
+
+
+def list_called_agents(spec: AgentSpec, handler: str | None = None) -> list[dict[str, Any]]:
+    """The agents that tools of a spec run: `handler`, and `chart` where it has one of its own.
+
+    Args:
+        handler: the one that offers the tools; None: any.
+    """
+    entries = [entry for entry in spec.tools.registry if is_called_agent(entry)] if spec.tools else []
+    if entries and handler is not None:
+        row = select_handler(spec, {}, handler)
+        offered, _ = select_tools(spec, row, {entry.name: entry.name for entry in entries})
+        entries = [entry for entry in entries if entry.name in offered]
+    return [describe_called_agent(entry) for entry in entries]
+
+
+def is_called_agent(entry: ToolEntry) -> bool:
+    """Whether a tool runs a handler of the spec."""
+    return entry.kind.type == "agent"
+
+
+def describe_called_agent(entry: ToolEntry) -> dict[str, Any]:
+    """The agent that a tool runs, as the value of an effect would hold it."""
+    settings = {**(entry.model_extra or {}), **(entry.kind.model_extra or {})}
+    chart = settings.get("chart")
+    return {"handler": entry.kind.handler or "", **({"chart": chart} if chart else {})}
 
 
 def _list_agent_runs(chart: Chart) -> Iterator[EffectDescriptor]:

@@ -163,9 +163,11 @@ class Implementation(Section):
     """There are further keys besides these: `headers` is no misspelt `handler`."""
 
     type: Annotated[str, AfterValidator(_check_tool_source)] = "builtin"
-    """Kind of implementation: `mock`, `builtin`, `internal`, `http`, `python`, or one of another package."""
+    """Kind of implementation: `mock`, `builtin`, `internal`, `http`, `python`, `agent`, or one of another
+    package."""
     handler: str | None = None
-    """Name of the builtin or internal service; default: the tool's name."""
+    """Name of the builtin or internal service, by default the tool's; of an `agent`, a handler of the
+    spec."""
     mock_response: Any = None
     """The result of a mock tool."""
 

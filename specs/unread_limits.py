@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
-from toolchart.specs.child_agents import check_child_agents, iterate_own_child_charts
+from toolchart.specs.child_agents import check_called_agents, check_child_agents, iterate_own_child_charts
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.loader import merge_problems
@@ -48,6 +48,7 @@ def load_agent_chart(spec: AgentSpec, resolver: EffectResolver | None = None) ->
     resolver = resolver or EffectResolver(spec)
     chart = load_spec_chart(spec, resolver)
     check_context_limits(spec, chart)
+    check_called_agents(spec)
     check_child_agents(spec, chart, resolver)
     check_limits_are_read(spec, chart, resolver)
     return chart

@@ -258,6 +258,8 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
         open_call, outcome=event.outcome, result=event.result, shown=event.shown, parts=event.parts
     )
     builder.calls = calls = calls.replace_call(call_with_outcome)
+    if event.usage is not None:
+        builder.usage = builder.usage.plus(event.usage)
     if event.raised and builder.settings is not None and builder.settings.strict:
         # A lenient policy records the failure alone: the model reads it, and the turn goes on.
         builder.warnings += (f"the tool {open_call.call.name!r} raised {event.result.get('error')}",)

@@ -452,6 +452,14 @@ class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     it got none. Another one than that of the asked arguments comes with notes."""
     labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
     """Reserved: the labels of the result, by JSON pointers: `/result/result`, `/parts/0`."""
+    conversation: str = ""
+    """The child conversation, where the call ran an agent."""
+    item: int = 0
+    """The place of the call in its reply, by which the child is named."""
+    head: str = ""
+    """Hash of the newest record of the child."""
+    usage: Usage | None = None
+    """What the child used."""
 
 
 class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):

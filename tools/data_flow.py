@@ -27,7 +27,7 @@ import msgspec
 
 from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
 from toolchart.specs.charts import load_spec_chart
-from toolchart.specs.child_agents import build_child_spec, describe_agent
+from toolchart.specs.child_agents import build_child_spec, describe_agent, is_called_agent
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.document_files import read_document
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
@@ -110,7 +110,7 @@ def _describe_agent(
         program_tools: those that the program adds.
     """
     policy, places = parse_policy(spec.approval, approvers=spec.approvers), _Places(spec)
-    tools = [*_list_tools(spec, places), *program_tools]
+    tools = _derive_agent_facts(spec, [*_list_tools(spec, places), *program_tools])
     values = _describe_turn_values(spec, tools, places, parent_values)
 
     def find_child(row: EffectDescriptor) -> FlowAgent:
@@ -204,6 +204,27 @@ def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
             needs_approval=risk == "high",
             is_prefix=True,
         )
+
+
+def _derive_agent_facts(spec: AgentSpec, tools: list[_ToolFacts]) -> list[_ToolFacts]:
+    """The tools, those that run agents as harmless and trusted as all others of the spec together: an agent
+    does and says what its own tools do and say. What an entry says of itself stays."""
+    entries = {
+        entry.name: entry for entry in (spec.tools.registry if spec.tools else ()) if is_called_agent(entry)
+    }
+    if not entries:
+        return tools
+    others = [tool for tool in tools if tool.name not in entries]
+    trust: Trust = "untrusted" if any(tool.trust == "untrusted" for tool in others) else "trusted"
+    risk: Risk = "high" if any(tool.risk == "high" for tool in others) else "low"
+    return [
+        msgspec.structs.replace(
+            tool, trust=entries[tool.name].trust or trust, risk=entries[tool.name].risk or risk
+        )
+        if tool.name in entries
+        else tool
+        for tool in tools
+    ]
 
 
 def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolFacts:

@@ -64,7 +64,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     run: Runner
     execution_mode: ExecutionMode = "inline"
     kind: str = "builtin"
-    """`mock`, `builtin`, `internal`, `python`, `http` or `mcp`."""
+    """`mock`, `builtin`, `internal`, `python`, `http`, `mcp` or `agent`."""
     timeout_s: float = 30.0
     """Seconds for one run. They do not hold for an inline tool, which cannot be interrupted and so must be
     quick for every input."""
@@ -110,6 +110,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     address, where arguments go; for a server its command. Pins and approvals hold it
     (`whole_definition.py`). None for a function of the program, whose reference says it; a source of tools
     must say it."""
+    agent: Mapping[str, Any] | None = None
+    """Which agent a call runs: its `handler`, and its `chart` where it has one of its own."""
     pin_problem: str | None = None
     """How it differs from its pin; then a person is asked about each call, whatever a rule says."""
 

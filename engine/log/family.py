@@ -20,8 +20,8 @@ from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
-ANSWERS = ("agent_finished", "agent_failed", "agent_rested")
-"""The events of a parent that name a child."""
+ANSWERS = ("agent_finished", "agent_failed", "agent_rested", "tool_finished")
+"""The events of a parent that may name a child."""
 
 
 _CONTEXT = ".context"

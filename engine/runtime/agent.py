@@ -136,6 +136,7 @@ class Agent:
             output_classes=resolver.output_classes,
             get_provider=self.hosts.get_provider,
             debug_files=self.debug_files,
+            calls_agents=any(tool.agent is not None for tool in tools.registry),
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=spec.log_deltas and not spec.redact,
             keep_answers=spec.log_answers or read_debug_switches(spec.debug).raw_responses,
@@ -178,7 +179,9 @@ class Agent:
         from toolchart.specs.child_agents import build_child_spec, describe_agent
 
         runs = [row.parameters for row in self.chart.vocabulary.declared.values()]
-        if agent not in [describe_agent(run) for run in runs if isinstance(run, RunAgentParameters)]:
+        declared = [describe_agent(run) for run in runs if isinstance(run, RunAgentParameters)]
+        declared += [tool.agent for tool in self.tools.registry if tool.agent is not None]
+        if agent not in declared:
             raise SpecError("the chart of the agent does not run this child any more")
         key = repr(sorted((name, repr(value)) for name, value in agent.items()))
         if key not in self._children:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import find_asking_hash
+from toolchart.engine.log.family import find_asking_hash, find_asking_record
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import is_idempotent
@@ -87,7 +87,7 @@ class ChildConversations:
         self._log.cover_child(task.conversation, task.parent)
         loaded_conversation = load_conversation(self._store, task.conversation)
         link = self._build_link(task)
-        if loaded_conversation is not None and not is_child_of(loaded_conversation, task.conversation, link):
+        if loaded_conversation is not None and not self._is_child(loaded_conversation, task, link):
             text = f"conversation {task.conversation!r} is not of this effect"
             return build_failure(task, self._clock.now(), "bad_request", text)
         # Each time that it came to rest in its parent, the next message of the user begins another turn of
@@ -109,9 +109,9 @@ class ChildConversations:
         """See `ChildRunner.cancel_child`."""
         self._log.cover_child(task.conversation, task.parent)
         loaded_conversation = load_conversation(self._store, task.conversation)
-        if loaded_conversation is None or not is_child_of(
-            loaded_conversation, task.conversation, self._build_link(task)
-        ):
+        if loaded_conversation is None:
+            return None
+        if not self._is_child(loaded_conversation, task, self._build_link(task)):
             return None
         snapshot, head, now = loaded_conversation.snapshot, loaded_conversation.head, self._clock.now()
         is_counted = task.item in task.effect.resting
@@ -131,6 +131,24 @@ class ChildConversations:
         """The link from a child to the record that asked for it."""
         head = find_asking_hash(self._store, task.parent, task.effect.id)
         return ParentLink(conversation=task.parent, effect=task.effect.id, item=task.item, head=head)
+
+    def _is_child(self, loaded_conversation: ReplayedConversation, task: ChildTask, link: ParentLink) -> bool:
+        """Whether a conversation was begun for an item of an effect.
+
+        Whoever resumes a turn asks for its open `run_tools` anew, with fewer calls. So a child of a call may
+        be linked to an earlier record that asked for the same effect.
+        """
+        if is_child_of(loaded_conversation, task.conversation, link):
+            return True
+        began = loaded_conversation.configured.parent
+        if began is None or not is_child_of(
+            loaded_conversation, task.conversation, replace(link, head=began.head)
+        ):
+            return False
+        asking = find_asking_record(self._store, task.parent, task.effect.id)
+        while asking is not None and asking.hash != began.head:
+            asking = find_asking_record(self._store, task.parent, task.effect.id, asking.seq)
+        return asking is not None
 
     async def _fire_overdue_timers(
         self, task: ChildTask, loaded_conversation: ReplayedConversation

@@ -379,15 +379,24 @@ class Conversations:
         telemetry = self._parts.telemetry
         if telemetry is not None:
             telemetry.name_agent(name, self._spec.name or "")
+        agent_calls = None
+        if self._parts.calls_agents:
+            from toolchart.engine.runtime.called_agents import AgentCalls
+
+            agent_calls = AgentCalls(self._spec, self._store, lambda: driver)
         executor = self._tools.bind(
             name,
             lambda: driver.snapshot,
             partial(find_tool_result, self._store, name),
             partial(find_asking_hash, self._store, name),
             lambda: driver.dependencies.dependencies,
+            agent_calls.run if agent_calls is not None else None,
         )
         provider = _NO_MODEL if service is None else self._find_provider(service)
-        dependencies = Dependencies(**structs.asdict(self._parts), provider=provider, executor=executor)
+        parts = structs.asdict(self._parts)
+        if agent_calls is not None:
+            parts["agent_calls"] = agent_calls
+        dependencies = Dependencies(**parts, provider=provider, executor=executor)
         redacted_conversation = None
         if self._redactor is not None:
             redacted_conversation = RedactedConversation(

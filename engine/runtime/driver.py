@@ -362,7 +362,9 @@ class Driver:
         if new_step.cancels:
             for effect_id in new_step.cancels:
                 self._stop_effect(effect_id)
-            self._cancelled_runs += list_cancelled_runs(before, event, new_step.cancels)
+            self._cancelled_runs += list_cancelled_runs(
+                before, event, new_step.cancels, calls_agents=dependencies.calls_agents
+            )
         if dependencies.telemetry is not None:
             dependencies.telemetry.record_step(self.conversation, event, new_step)
         if dependencies.debug_files is not None:

@@ -20,9 +20,9 @@ from toolchart.engine.runtime.batch_calls import BatchCollector
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
-from toolchart.states.effects import AskPerson, Effect, RunAgent
+from toolchart.states.effects import AskPerson, Effect, RunAgent, RunTools
 from toolchart.states.errors import SpecError
-from toolchart.states.events import AgentAnswering, Answered, Answering, Decided, Event
+from toolchart.states.events import AgentAnswering, Answered, Answering, Decided, Event, ToolFinished
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
@@ -94,13 +94,41 @@ class ChildTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_children(snapshot: Snapshot, conversation: str) -> list[ChildTask]:
-    """Every item of the open effects `run_agent` of a conversation, answered ones included."""
+    """Every item of the open effects `run_agent` of a conversation, answered ones included; and every call of
+    an open `run_tools`, for agents behind tools."""
+    effects = [
+        describe_calls(snapshot, effect) if isinstance(effect, RunTools) else effect
+        for effect in snapshot.open_effects
+    ]
     return [
         ChildTask(parent=conversation, effect=effect, item=item)
-        for effect in snapshot.open_effects
+        for effect in effects
         if isinstance(effect, RunAgent)
         for item in range(len(effect.messages))
     ]
+
+
+def describe_calls(snapshot: Snapshot, effect: RunTools, answered_id: str | None = None) -> RunAgent:
+    """The calls of an effect as items of `run_agent`, those with an outcome answered. Only a tool that runs
+    an agent makes a child of its item.
+
+    Args:
+        answered_id: the id of a call that is answered too.
+    """
+    return RunAgent(
+        id=effect.id,
+        name=effect.name,
+        state=effect.state,
+        result=effect.name,
+        agent={},
+        messages=("",) * len(snapshot.calls),
+        is_list=True,
+        answered=tuple(
+            item
+            for item, open_call in enumerate(snapshot.calls)
+            if open_call.outcome is not None or open_call.call.id == answered_id
+        ),
+    )
 
 
 def list_handoffs(snapshot: Snapshot, conversation: str) -> list[ChildTask]:
@@ -128,6 +156,14 @@ class ChildRunner(Protocol):
         Returns:
             What it used and how it ended; None where there is no such child.
         """
+        ...
+
+
+class AgentCallRunner(Protocol):
+    """Runs the agents behind the tools of one conversation."""
+
+    async def add_to(self, outcome: ToolFinished) -> ToolFinished:
+        """The outcome of a call with what its child has used, and its newest record, where it has one."""
         ...
 
 
@@ -196,6 +232,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the provider of an `llms` entry."""
     children: ChildRunner | None = None
     """Runs the children of `run_agent`."""
+    calls_agents: bool = False
+    """Whether tools of the agent run other agents."""
+    agent_calls: AgentCallRunner | None = None
+    """Runs the agents behind tools in one conversation."""
     debug_files: DebugFiles | None = None
     """Writes what the spec's section `debug` asks for."""
     keep_deltas: bool = False

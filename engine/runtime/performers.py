@@ -35,6 +35,7 @@ from toolchart.engine.runtime.parts import (
     Dependencies,
     DriverPort,
     QuestionApprover,
+    describe_calls,
     describe_reply,
     describe_request,
 )
@@ -459,6 +460,7 @@ class EffectPerformer:
             except ToolPending:
                 driver.wait_for_outside(effect)
             else:
+                outcome = await self._add_agent(outcome)
                 driver.apply_event(replace(outcome, effect=effect.id))
             return
         unanswered_ids = {entry.call.id for entry in calls if entry.outcome is None}
@@ -480,11 +482,17 @@ class EffectPerformer:
         """Run one of several calls; None where its outcome comes later."""
         with self._enter_span(effect.id, call.id):
             try:
-                return await self._driver.dependencies.executor.run(call, effect.allowed, starts)
+                outcome = await self._driver.dependencies.executor.run(call, effect.allowed, starts)
+                return await self._add_agent(outcome)
             except ToolPending:
                 return None
             finally:
                 starts.leave(call.id)
+
+    async def _add_agent(self, outcome: ToolFinished) -> ToolFinished:
+        """The outcome of a call with what the agent behind its tool used, where it ran one."""
+        agent_calls = self._driver.dependencies.agent_calls
+        return outcome if agent_calls is None else await agent_calls.add_to(outcome)
 
     async def _resolve_call(
         self, effect: RunTools, refusal: RefusedCall, begin: BeginCalls
@@ -834,17 +842,23 @@ def _list_open_items(effect: RunAgent) -> list[int]:
     return [item for item in range(len(effect.messages)) if item not in done]
 
 
-def list_cancelled_runs(before: Snapshot, event: Event, cancels: Iterable[int]) -> list[RunAgent]:
+def list_cancelled_runs(
+    before: Snapshot, event: Event, cancels: Iterable[int], *, calls_agents: bool = False
+) -> list[RunAgent]:
     """The cancelled effects that have children, without the item that the event itself answered.
 
     Args:
         before: the snapshot before the event.
         cancels: ids of the effects that the event cancelled.
+        calls_agents: whether calls of `run_tools` may have children too.
     """
     runs = []
     for effect in before.open_effects:
         if isinstance(effect, RunAgent) and effect.id in cancels:
             runs.append(_mark_answered(effect, event))
+        elif calls_agents and isinstance(effect, RunTools) and effect.id in cancels:
+            answered_id = event.call_id if isinstance(event, ToolFinished) else None
+            runs.append(describe_calls(before, effect, answered_id))
     return runs
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.parts import ChildTask, Parts, list_children
-from toolchart.states.effects import AskApproval, AskPerson, ReviewCalls, RunAgent, Wait
+from toolchart.engine.runtime.parts import ChildTask, Parts, describe_calls, list_children
+from toolchart.states.effects import AskApproval, AskPerson, ReviewCalls, RunAgent, RunTools, Wait
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -167,6 +167,8 @@ def has_open_work(store: Store, snapshot: Snapshot, conversation: str, now: str,
         match effect:
             case RunAgent():
                 rests = _rest_children(store, effect, conversation, now, parts)
+            case RunTools() if parts.calls_agents:
+                rests = _rest_children(store, describe_calls(snapshot, effect), conversation, now, parts)
             case AskPerson():
                 rests = parts.asker is None
             case AskApproval():

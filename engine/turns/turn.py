@@ -45,7 +45,7 @@ from toolchart.engine.runtime.waiting import (
 from toolchart.engine.turns.items import Item, complete_message
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
-from toolchart.states.effects import RunAgent
+from toolchart.states.effects import RunAgent, RunTools
 from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
 from toolchart.states.events import (
     Answered,
@@ -466,9 +466,16 @@ class Turns:
         parent = str(link["conversation"])
         open_effects = self.load(parent).snapshot.open_effects
         effect = next((effect for effect in open_effects if effect.id == link["effect"]), None)
-        if not isinstance(effect, RunAgent):
+        parent_agent = self.find_agent(parent)
+        if isinstance(effect, RunAgent):
+            return parent_agent.get_child(effect.agent)
+        calls = self.load(parent).snapshot.calls if isinstance(effect, RunTools) else ()
+        tools = [parent_agent.tools.registry.get(open_call.call.name) for open_call in calls]
+        item = int(link.get("item", 0))
+        tool = tools[item] if item < len(tools) else None
+        if tool is None or tool.agent is None:
             raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
-        return self.find_agent(parent).get_child(effect.agent)
+        return parent_agent.get_child(tool.agent)
 
     def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
         """The result of the newest turn, with its answer as data and what its children wait for."""

@@ -52,7 +52,7 @@ from toolchart.states.flows.templates import fill_template, fill_value
 from toolchart.states.flows.times import compute_wait
 from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages, ShownMessages
 from toolchart.states.messages import Message, Request
-from toolchart.states.snapshot import SnapshotBuilder
+from toolchart.states.snapshot import SnapshotBuilder, SnapshotFields
 
 TEXT_FORM = {
     "type": "object",
@@ -250,7 +250,7 @@ def build_agent_run(
         history=tuple(history),
         parallel=parameters.parallel,
         schema=parameters.schema,
-        limits=_share_budgets(builder, max(1, len(items))),
+        limits=share_budgets(builder, max(1, len(items))),
         is_list=bool(parameters.for_each),
     )
 
@@ -269,7 +269,7 @@ def _list_items(builder: SnapshotBuilder, parameters: RunAgentParameters, name: 
     return items
 
 
-def _share_budgets(builder: SnapshotBuilder, count: int) -> dict[str, Any]:
+def share_budgets(builder: SnapshotFields, count: int) -> dict[str, Any]:
     """An equal share of what is left of each budget of the turn; the time is not shared."""
     limits = builder.limits
     spent = {

@@ -100,6 +100,13 @@ Agent("openai:gpt-5.1", dependencies=Shop, prompt=write_number)  # mistake: a nu
 Agent("openai:gpt-5.1", dependencies=Shop, prompt=lambda: "x")  # mistake: a function without its context
 Agent("openai:gpt-5.1", prompt=3)  # mistake: a number is no prompt
 front = Agent(ScriptedModel("hello"), dependencies=Shop, handoffs=[clerk, talker])
+assert_type(Agent("openai:gpt-5.1", dependencies=Shop, agents=[clerk, lister, geographer]), Agent[Shop, str])
+assert_type(Agent("openai:gpt-5.1", agents=[talker, geographer]), Agent[None, str])
+Agent("openai:gpt-5.1", dependencies=Bank, agents=[clerk])  # mistake: an agent with other dependencies
+Agent("openai:gpt-5.1", agents=[clerk])  # mistake: its dependencies come from nowhere
+Agent("openai:gpt-5.1", agents=["clerk"])  # mistake: a name instead of an agent
+Agent("openai:gpt-5.1", agents=talker)  # mistake: an agent instead of a list
+Agent("openai:gpt-5.1", tools=[talker])  # mistake: an agent is no function
 assert_type(talker, Agent[None, str])
 assert_type(geographer, Agent[None, City])
 assert_type(clerk, Agent[Shop, str])

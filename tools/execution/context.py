@@ -7,7 +7,7 @@ resumed on another machine gets the same context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -31,6 +31,9 @@ FindResult = Callable[[str], dict[str, Any] | None]
 
 FindAskingRecord = Callable[[int], str]
 """From the id of an effect to the hash of the record that asked for it; empty where there is none."""
+
+RunAgentCall = Callable[["CallContext", Mapping[str, Any], str], Awaitable[Any]]
+"""Runs an agent for a call, with a message, and returns its answer."""
 
 UseGrant = Callable[[Tool, bool], str | None]
 """Uses up the grant for a call of a tool, and returns why there is none; None where it may run. The second
@@ -73,6 +76,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     find_result: FindResult | None = None
     dependencies: Any = None
     """What the turn gives its tools; see `ToolContext.dependencies`."""
+    run_agent: RunAgentCall | None = None
+    """Runs the agent behind a tool; None where there is no conversation."""
 
     @property
     def idempotency_key(self) -> str:
@@ -169,6 +174,7 @@ class CallContextBuilder:
         find_result: the whole result of an earlier call, from the log, by its call id.
         find_asking_record: the hash of the record that asked for an effect.
         get_dependencies: returns what the turn that runs gives its tools.
+        run_agent: runs the agents behind tools.
     """
 
     def __init__(
@@ -180,6 +186,7 @@ class CallContextBuilder:
         find_result: FindResult | None = None,
         find_asking_record: FindAskingRecord | None = None,
         get_dependencies: Callable[[], Any] = get_none,
+        run_agent: RunAgentCall | None = None,
     ) -> None:
         self._registry = registry
         self._policy = policy
@@ -188,6 +195,7 @@ class CallContextBuilder:
         self._find_result = find_result
         self._find_asking_record = find_asking_record
         self._get_dependencies = get_dependencies
+        self._run_agent = run_agent
         self._shown_sum = (0, 0, 0)
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
@@ -215,6 +223,7 @@ class CallContextBuilder:
             reply_calls=snapshot.calls,
             find_result=self._find_result,
             dependencies=self._get_dependencies(),
+            run_agent=self._run_agent,
         )
 
     def _measure_use(self, snapshot: Snapshot) -> OutputUse:

@@ -34,6 +34,7 @@ from toolchart.tools.execution.context import (
     CallContextBuilder,
     FindAskingRecord,
     FindResult,
+    RunAgentCall,
     UseGrant,
     get_none,
 )
@@ -159,6 +160,7 @@ class ToolExecutor:
         find_result: FindResult | None = None,
         find_asking_record: FindAskingRecord | None = None,
         get_dependencies: Callable[[], Any] = get_none,
+        run_agent: RunAgentCall | None = None,
     ) -> ConversationExecutor:
         """The executor of one conversation, which adds each call's context.
 
@@ -168,6 +170,7 @@ class ToolExecutor:
             find_asking_record: the hash of the record that asked for an effect, which signatures bind;
                 without it no signed approval counts.
             get_dependencies: returns what the turn that runs gives its tools by their `ToolContext`.
+            run_agent: runs the agents behind tools.
         """
         contexts = CallContextBuilder(
             self.registry,
@@ -177,6 +180,7 @@ class ToolExecutor:
             find_result,
             find_asking_record,
             get_dependencies,
+            run_agent,
         )
         return ConversationExecutor(self, contexts)
 

@@ -237,9 +237,12 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
 
 
 def _choose_timeout_s(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> float:
-    """The entry's own timeout, else that of the function's `@tool`, else the default of the spec."""
+    """The entry's own timeout, else that of the function's `@tool`, else the default of the spec; an agent
+    has a default of its own."""
     if entry.timeout_ms is not None:
         return entry.timeout_ms / 1000
+    if tool.agent is not None:
+        return tool.timeout_s
     return get_own_timeout_s(tool.function) or config.default_timeout_ms / 1000
 
 

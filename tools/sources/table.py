@@ -80,6 +80,14 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
     entries = "toolchart.tools.sources.registry_entries"
     return (
         ToolSourceDescriptor(
+            name="agent",
+            summary="another handler of the spec, run as a child conversation",
+            load="toolchart.tools.sources.agents:load_agent_tool",
+            list_starts="toolchart.tools.sources.agents:list_called_agent_starts",
+            required=("handler",),
+            settings=("chart",),
+        ),
+        ToolSourceDescriptor(
             name="mock",
             summary="a fixed answer",
             load=f"{entries}:load_mock_tool",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.call_arguments import get_call_limit
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import Limits
@@ -36,7 +37,8 @@ class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FindAgentCost = Callable[[EffectDescriptor], WorstCase | None]
-"""Returns the worst case of one turn of the agent that a `run_agent` runs; None where it has no bound."""
+"""Returns the worst case of one turn of the agent that a `run_agent` runs; None where it has no bound. For
+`run_tools`: that of the agents behind tools, whichever costs most; None where no tool runs an agent."""
 
 Costs = tuple[float, ...]
 """One number for each field of `WorstCase`."""
@@ -70,9 +72,21 @@ class CostTable:
     def _build_costs(self, row: EffectDescriptor) -> dict[str, float]:
         if is_agent_run(row):
             return self._build_agent_costs(row)
+        if row.cost == "tool_rounds" and self._find_agent_cost is not None:
+            return self._build_call_costs(row, self._find_agent_cost(row))
         if row.is_timer:
             return {row.cost: 1, "waiting_s": self._find_seconds(row)}
         return {row.cost: 1}
+
+    def _build_call_costs(self, row: EffectDescriptor, cost: WorstCase | None) -> dict[str, float]:
+        """The costs of a round of calls, each of which may run the agent of this cost; None: none can."""
+        if cost is None:
+            return {row.cost: 1}
+        calls = get_call_limit(self._limits.max_calls_per_reply)
+        costs = {name: getattr(cost, name) * calls for name in COST_FIELDS}
+        costs["agent_runs"] += calls
+        costs[row.cost] += 1
+        return costs
 
     def _find_seconds(self, row: EffectDescriptor) -> float:
         if not isinstance(row.parameters, WaitParameters):

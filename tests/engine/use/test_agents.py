@@ -197,6 +197,13 @@ def make_handing_over_itself() -> Agent[None, str]:
     return Agent(ScriptedModel(), name="front", handoffs=[other], chart=RUNNING_OTHER, effects=HAND_OVER)
 
 
+def make_calling() -> Agent[None, str]:
+    """An agent that calls another one as a tool, beside a function; that one has a typed answer."""
+    geographer = Agent(ScriptedModel(PARIS), output_type=City, name="geographer", description="Finds cities.")
+    model = ScriptedModel(call_tool("geographer", message="Where?"), call_tool("add", a=1, b=2), "done")
+    return Agent(model, name="front", tools=[add], agents=[geographer])
+
+
 def make_prompted() -> Agent[None, str]:
     """An agent that hands over to another one; functions write the prompts of both."""
 
@@ -210,7 +217,16 @@ def make_prompted() -> Agent[None, str]:
 
 @pytest.mark.usefixtures("_timeless_tools")
 @pytest.mark.parametrize(
-    "make", [make_plain, make_typed, make_handing_over, make_prompted, make_charted, make_handing_over_itself]
+    "make",
+    [
+        make_plain,
+        make_typed,
+        make_handing_over,
+        make_prompted,
+        make_charted,
+        make_handing_over_itself,
+        make_calling,
+    ],
 )
 def test_an_agent_in_python_and_its_yaml_write_the_same_log(
     make: Callable[[], Agent[None, Any]], tmp_path: Path
@@ -603,6 +619,41 @@ def test_nothing_keeps_the_dependencies_of_a_turn() -> None:
         assert kept() is None
 
 
+# -- agents as tools ------------------------------------------------------------------------------
+
+
+def test_an_agent_is_a_tool_of_another_one() -> None:
+    """Issue 52: what it answers is the result of the call, as data of its type; its tools get the
+    dependencies of the turn, and it has its own model, chart and handoffs."""
+    store, replies = open_store("memory"), (call_tool("look_up", place="Louvre"), PARIS)
+    geographer = make_geographer(*replies, name="geographer", chart="tool_loop")
+    other = Agent(ScriptedModel("theirs"), name="other")
+    helper = Agent(ScriptedModel('{"agent": "other"}'), name="helper", handoffs=[other])
+    calls = [call_tool("geographer", message="Where?"), call_tool("helper", message="Help!")]
+    model = ScriptedModel(*calls, "done")
+    front = Agent(model, name="front", dependencies=Atlas, agents=[geographer, helper])
+    with front.open(log=store) as opened:
+        turn = opened.run("go", conversation="c", dependencies=ATLAS)
+        assert turn.output == "done"
+        assert [call.value for call in turn.tool_calls] == [json.loads(PARIS), "theirs"]
+        first, second = opened.engine.conversation("c").children
+        assert first.read_turn().tool_calls[0].value == "Paris"
+        assert [child.id for child in second.children] == [f"{second.id}.2"]
+    assert all(list(replay_conversation(store, name)) for name in store.list_conversations())
+
+
+def test_an_agent_may_be_called_by_several() -> None:
+    """Issue 52: one agent of two others is one handler and one tool; another one of its name is refused."""
+    shared = Agent(ScriptedModel("a", "b"), name="shared")
+    middle = Agent(ScriptedModel(call_tool("shared", message="x"), "mid"), name="middle", agents=[shared])
+    calls = [call_tool("middle", message="x"), call_tool("shared", message="y")]
+    front = Agent(ScriptedModel(*calls, "done"), name="front", agents=[middle, shared])
+    assert [call.value for call in front.run("go", log="memory").tool_calls] == ["mid", "b"]
+    assert [entry["name"] for entry in front.to_document()["tools"]["registry"]] == ["shared", "middle"]
+    with pytest.raises(SpecError, match="two agents have the name 'shared'"):
+        Agent("openai:m", agents=[middle, Agent("openai:m", name="shared")])
+
+
 # -- a prompt that a function writes ---------------------------------------------------------------
 
 
@@ -746,6 +797,9 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"tools": add}, "not iterable"),
         ({"tools": ["add"]}, "'add' is not a callable"),
         ({"handoffs": ["clerk"]}, "handoffs are agents, and str is none"),
+        ({"agents": ["clerk"]}, "`agents` are agents, and str is none"),
+        ({"agents": [Agent("openai:m", name="b", limits={"max_cost": 1})]}, "`limits` of the agent 'b'"),
+        ({"tools": [Agent("openai:m", name="b")]}, r"(?s)the agent 'b' is no function.*agents=\[b, \.\.\.\]"),
         ({"handoffs": [Agent("openai:m", name="agent")]}, "two agents have the name 'agent'"),
         ({"chart": "ful"}, "no chart 'ful'"),
         (
@@ -1163,7 +1217,7 @@ def test_agents_beside_each_other_import_into_one_spec() -> None:
         ({"tools": [{"name": "calculator", "risk": "high"}]}, "tool 'calculator' of the agent 'other' is"),
         ({"openapi": [{"document": OPENAPI}]}, "OpenAPI documents and MCP servers a `prefix`"),
         ({"mcp": {"x": {"command": "x", "prefix": ""}}}, "the tools that the agent 'other' imports"),
-        ({"limits": {"max_cost": 3}}, "`limits` of the agent 'other' does not hold where 'agent' hands over"),
+        ({"limits": {"max_cost": 3}}, "`limits` of the agent 'other' does not hold where 'agent' runs it"),
         ({"approval": "ask"}, "give the same `approval` to 'agent'"),
         ({"default_timeout_ms": 5}, "`default_timeout_ms` of the agent 'other' does not hold"),
     ]
