@@ -195,17 +195,34 @@ CHAT_AGENT = (
       enter: write
       transitions:
         - {event: replied, target: asking}
-        - {event: user_said, target: writing}
+        - {event: user_said, target: rewriting}
+        - {event: failed, target: stopped}
+        - {event: cancelled, target: stopped}
+    rewriting:
+      enter: rewrite
+      transitions:
+        - {event: replied, target: asking}
         - {event: failed, target: stopped}
         - {event: cancelled, target: stopped}
     asking:
 """,
     )
-    .replace("effects:\n", 'effects:\n  write: {call_model: {prompt: "{{user_message}}", as: draft}}\n')
+    .replace(
+        "effects:\n",
+        """effects:
+  write: {call_model: {llm: slow, prompt: "{{user_message}}", as: draft}}
+  rewrite: {call_model: {llm: model, prompt: "{{user_message}}", as: draft}}
+""",
+    )
     .replace("Publish {{user_message}}?", "Publish the {{draft}} of {{user_message}}?")
-    .replace("replies: [unused]", "replies: [{content: early words, stream: {pause_s: 600}}, draft, draft]")
+    .replace("replies: [unused]", "replies: [draft, draft]")
+    .replace(
+        "llms: {",
+        "llms: {slow: {provider: scripted, model: s, replies: "
+        "[&slow {content: early words, stream: {pause_s: 600}}, *slow]}, ",
+    )
 )
-"""Writes the first time until somebody interrupts it."""
+"""Writes until somebody interrupts it, and then at once."""
 
 
 @pytest.fixture
@@ -221,7 +238,7 @@ def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     """A line typed during a turn interrupts it where the chart says so, and lines after a question answer."""
     chat.wait_for("/help lists the commands")
     chat.type("cats\r")
-    chat.wait_for("writing")  # the call has begun, and with it the script's first reply
+    chat.wait_for("writing")
     chat.type("no, dogs\r")
     chat.wait_for("Publish the draft of no, dogs?")
     chat.wait_for("publish (y or n)")
@@ -234,6 +251,8 @@ def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     chat.type("fine\r")
     chat.wait_for("published in mail, 2 copies: fine")
     chat.type("birds\r")
+    chat.wait_for("writing")
+    chat.type("owls\r")
     chat.wait_for("publish (y or n)")
     chat.type("/later\r")
     chat.wait_for("waiting for an answer until 20")
