@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from toolchart.engine.agents import ApprovalOptions as ApprovalOptions
     from toolchart.engine.agents import OpenAgent as OpenAgent
     from toolchart.engine.agents import OpenOptions as OpenOptions
-    from toolchart.engine.agents import PartialOutput as PartialOutput
-    from toolchart.engine.agents import Turn as Turn
     from toolchart.engine.exchange.tool_messages import encode_tools as encode_tools
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
@@ -55,8 +53,11 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.prompt_context import PromptContext as PromptContext
     from toolchart.engine.runtime.result import FinishedCall as FinishedCall
     from toolchart.engine.runtime.result import ForkResult as ForkResult
-    from toolchart.engine.runtime.result import TurnResult as TurnResult
+    from toolchart.engine.runtime.result import Turn as Turn
+    from toolchart.engine.runtime.streaming import BlockingTurnStream as BlockingTurnStream
+    from toolchart.engine.runtime.streaming import PartialOutput as PartialOutput
     from toolchart.engine.runtime.streaming import StepTaken as StepTaken
+    from toolchart.engine.runtime.streaming import TurnStream as TurnStream
     from toolchart.engine.telemetry.live import Telemetry as Telemetry
     from toolchart.specs.charts import load_chart as load_chart
     from toolchart.specs.loader import load_spec as load_spec
@@ -180,8 +181,6 @@ if not TYPE_CHECKING:
                 "ApprovalOptions",
                 "OpenAgent",
                 "OpenOptions",
-                "PartialOutput",
-                "Turn",
             ),
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
@@ -194,12 +193,17 @@ if not TYPE_CHECKING:
                 "UnreadableConversation",
             ),
             "toolchart.engine.log.read_records": ("ReadRecord",),
-            "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "ForkResult"),
+            "toolchart.engine.runtime.result": ("Turn", "FinishedCall", "ForkResult"),
             "toolchart.engine.log.fork": ("ForkChanges",),
             "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
             "toolchart.engine.rerun.changes": ("RerunChanges",),
             "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
-            "toolchart.engine.runtime.streaming": ("StepTaken",),
+            "toolchart.engine.runtime.streaming": (
+                "BlockingTurnStream",
+                "PartialOutput",
+                "StepTaken",
+                "TurnStream",
+            ),
             "toolchart.engine.runtime.parts": (
                 "Approver",
                 "Asker",

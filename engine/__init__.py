@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine as Engine
-    from toolchart.engine.runtime.result import TurnResult as TurnResult
+    from toolchart.engine.runtime.result import Turn as Turn
     from toolchart.states.core.step import Step as Step
     from toolchart.states.core.step import begin as begin
     from toolchart.states.core.step import step as step
@@ -22,7 +22,7 @@ if not TYPE_CHECKING:
         globals(),
         {
             "toolchart.engine.runtime.engine": ("Engine",),
-            "toolchart.engine.runtime.result": ("TurnResult",),
+            "toolchart.engine.runtime.result": ("Turn",),
             "toolchart.states.core.step": ("begin", "step", "Step"),
         },
     )

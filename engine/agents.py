@@ -19,7 +19,7 @@ import inspect
 import re
 import typing
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import (
@@ -38,8 +38,6 @@ from typing import (
     overload,
 )
 
-import msgspec
-
 from toolchart.engine.agent_options import (
     AgentOptions,
     check_imports,
@@ -51,11 +49,9 @@ from toolchart.engine.agent_options import (
 )
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
-from toolchart.engine.runtime.blocking_calls import blocking_stream
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.streaming import BlockingTurnStream, TurnStream
 from toolchart.providers.hosts import find_host
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
@@ -64,7 +60,6 @@ from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram.renderers import draw
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.flows.parameters import RunAgentParameters
-from toolchart.states.messages import TextDelta, TextWithdrawn
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
@@ -77,11 +72,13 @@ if TYPE_CHECKING:
 
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.parts import Approver, Asker, Observer
+    from toolchart.engine.runtime.result import Turn
+    from toolchart.engine.runtime.streaming import Piece
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.events import Decided
-    from toolchart.states.messages import Delta, Message
+    from toolchart.states.messages import Message
     from toolchart.states.ports import Provider, Store
     from toolchart.tools.approvers import Signer
     from toolchart.tools.sources.attachments import Attachment
@@ -98,7 +95,6 @@ TurnDeps = TypeVar("TurnDeps", contravariant=True)
 
 NewDeps = TypeVar("NewDeps")
 NewOutput = TypeVar("NewOutput")
-OutputAhead = TypeVar("OutputAhead", covariant=True)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -107,46 +103,6 @@ Model: TypeAlias = "str | Mapping[str, Any] | Provider"
 """A model: `PROVIDER:MODEL`, an `llms` entry as a mapping, or a ready provider."""
 
 DEFAULT_NAME = "agent"
-
-
-class Turn(TurnResult, Generic[OutputAhead], frozen=True, kw_only=True):
-    """The result of a turn of a typed agent."""
-
-    data: OutputAhead | None = None
-    """The answer, or None where the turn has none. `output` has no None."""
-
-    @property
-    def output(self) -> OutputAhead:
-        """The answer as a value of the agent's `output_type`.
-
-        Raises:
-            ToolchartError: the turn has no answer: it waits for somebody, or ended without one.
-        """
-        if not self.is_over:
-            waits = [f"approval of {pending.tool!r} ({pending.id})" for pending in self.pending_approvals]
-            raise ToolchartError(
-                f"conversation {self.conversation!r} has no answer yet: its turn waits in {self.state!r}"
-                + (f" for {', '.join(waits)}" if waits else "")
-                + "\n  look at `is_over` first; `pending_approvals` and `questions` say what it waits for"
-            )
-        if self.data is None:
-            why = self.failure or self.finish_reason
-            raise ToolchartError(
-                f"the turn of conversation {self.conversation!r} ended without an answer: {why}\n"
-                "  look at `ok` first; `error` and `limit_reached` say why"
-            )
-        return self.data
-
-
-class PartialOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a structured answer that has been streamed so far.
-
-    Each value holds what came before. The last one before the result may still break the type: only
-    `Turn.output` is checked.
-    """
-
-    value: Any
-    """JSON data, as far as it is there: fields that have not come yet are missing, and a text may be cut."""
 
 
 class AgentTurnOptions(TypedDict, total=False):
@@ -745,42 +701,39 @@ class Agent(Generic[Deps, Output]):
     @overload
     def stream(
         self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     @overload
     def stream(
         self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     def stream(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
-    ) -> AsyncGenerator[Piece[Output], None]:
+    ) -> TurnStream[Output]:
         """As `arun`; yield deltas, partial answers and steps as they happen, and the result last."""
         turn, opened = _split_options(options)
-        return self._stream(message, dependencies, turn, opened)
+        return TurnStream(self._stream(message, dependencies, turn, opened))
 
     async def _stream(
         self, message: str, dependencies: Any, turn: AgentTurnOptions, opened: OpenOptions
     ) -> AsyncGenerator[Piece[Output], None]:
-        async with (
-            self._open(dependencies, opened) as agent,
-            aclosing(agent.stream(message, **turn)) as pieces,
-        ):
+        async with self._open(dependencies, opened) as agent, agent.stream(message, **turn) as pieces:
             async for piece in pieces:
                 yield piece
 
     @overload
     def stream_blocking(
         self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]
-    ) -> Generator[Piece[Output], None, None]: ...
+    ) -> BlockingTurnStream[Output]: ...
     @overload
     def stream_blocking(
         self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
-    ) -> Generator[Piece[Output], None, None]: ...
+    ) -> BlockingTurnStream[Output]: ...
     def stream_blocking(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
-    ) -> Generator[Piece[Output], None, None]:
+    ) -> BlockingTurnStream[Output]:
         """The blocking form of `stream`: for programs without an event loop."""
         turn, opened = _split_options(options)
-        return self._stream_blocking(message, dependencies, turn, opened)
+        return BlockingTurnStream(self._stream_blocking(message, dependencies, turn, opened))
 
     def _stream_blocking(
         self, message: str, dependencies: Any, turn: AgentTurnOptions, opened: OpenOptions
@@ -841,7 +794,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             SpecError: the dependencies are missing or not of the agent's class, or as for `Engine.arun`;
                 nothing was recorded.
         """
-        return self._read(await self.engine.arun(message, **self._build_options(dependencies, options)))
+        return await self.engine.arun(message, **self._build_options(dependencies, options))
 
     @overload
     def run(
@@ -862,30 +815,30 @@ class OpenAgent(Generic[TurnDeps, Output]):
     @overload
     def stream(
         self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     @overload
     def stream(
         self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     def stream(
         self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
-    ) -> AsyncGenerator[Piece[Output], None]:
+    ) -> TurnStream[Output]:
         """Run one turn as `arun`, and yield what happens; its result last. Closing it early cancels it."""
-        return self._stream(message, self._build_options(dependencies, options))
+        return self.engine.stream(message, **self._build_options(dependencies, options))
 
     @overload
     def stream_blocking(
         self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
-    ) -> Generator[Piece[Output], None, None]: ...
+    ) -> BlockingTurnStream[Output]: ...
     @overload
     def stream_blocking(
         self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
-    ) -> Generator[Piece[Output], None, None]: ...
+    ) -> BlockingTurnStream[Output]: ...
     def stream_blocking(
         self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
-    ) -> Generator[Piece[Output], None, None]:
+    ) -> BlockingTurnStream[Output]:
         """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
-        return self._stream_blocking(message, self._build_options(dependencies, options))
+        return self.engine.stream_blocking(message, **self._build_options(dependencies, options))
 
     @overload
     async def arun_once(
@@ -917,7 +870,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         As `Engine.arun_once`; `conversation` must be there. The dependencies are not compared.
         """
         turn_options = self._build_options(dependencies, options)
-        return self._read(await self.engine.arun_once(message, again=again, **turn_options))
+        return await self.engine.arun_once(message, again=again, **turn_options)
 
     @overload
     def run_once(
@@ -953,8 +906,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             cancel_on: signals that cancel the turn while it runs; as for `Engine.run_once`.
         """
         turn_options = self._build_options(dependencies, options)
-        result = self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
-        return self._read(result)
+        return self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
 
     @overload
     async def aresume(
@@ -969,7 +921,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
     ) -> Turn[Output]:
         """Go on with a turn, with a decision of a person if there is one; as `Conversation.aresume`."""
         handle = self.engine.conversation(conversation)
-        return self._read(await handle.aresume(decision, **self._build_options(dependencies)))
+        return await handle.aresume(decision, **self._build_options(dependencies))
 
     @overload
     def resume(
@@ -992,17 +944,17 @@ class OpenAgent(Generic[TurnDeps, Output]):
     @overload
     def stream_resume(
         self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     @overload
     def stream_resume(
         self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     def stream_resume(
         self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
-    ) -> AsyncGenerator[Piece[Output], None]:
+    ) -> TurnStream[Output]:
         """As `aresume`, and yield what happens; the result last."""
         handle = self.engine.conversation(conversation)
-        return self._watch(handle.stream_resume(decision, **self._build_options(dependencies)))
+        return handle.stream_resume(decision, **self._build_options(dependencies))
 
     @overload
     async def aapprove(
@@ -1035,8 +987,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             options: `approved=False` rejects it; `by` says who decides.
         """
         handle = self.engine.conversation(conversation)
-        result = await handle.aapprove(call_id, **self._build_options(dependencies), **options)
-        return self._read(result)
+        return await handle.aapprove(call_id, **self._build_options(dependencies), **options)
 
     @overload
     def approve(
@@ -1075,7 +1026,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         **options: Unpack[ApprovalOptions],
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     @overload
     def stream_approval(
         self,
@@ -1084,7 +1035,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         *,
         dependencies: TurnDeps,
         **options: Unpack[ApprovalOptions],
-    ) -> AsyncGenerator[Piece[Output], None]: ...
+    ) -> TurnStream[Output]: ...
     def stream_approval(
         self,
         conversation: str,
@@ -1092,10 +1043,10 @@ class OpenAgent(Generic[TurnDeps, Output]):
         *,
         dependencies: Any = None,
         **options: Unpack[ApprovalOptions],
-    ) -> AsyncGenerator[Piece[Output], None]:
+    ) -> TurnStream[Output]:
         """Decide a call as `aapprove`, and yield what happens then; the result last."""
         handle = self.engine.conversation(conversation)
-        return self._watch(handle.stream_approval(call_id, **self._build_options(dependencies), **options))
+        return handle.stream_approval(call_id, **self._build_options(dependencies), **options)
 
     def close(self) -> None:
         """Close the engine, and the log where it was opened here."""
@@ -1128,59 +1079,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             dependencies = self._agent.check_dependencies(dependencies)
         elif self._needs_dependencies:
             self._agent.check_dependencies()
-        return {**(options or {}), "dependencies": dependencies, "output_type": self._form.output_type}
-
-    def _read(self, result: TurnResult) -> Turn[Output]:
-        fields = {name: getattr(result, name) for name in result.__struct_fields__}
-        return Turn[Output](**fields)
-
-    def _stream(self, message: str, options: Any) -> AsyncGenerator[Piece[Output], None]:
-        return self._watch(self.engine.stream(message, **options))
-
-    _stream_blocking = blocking_stream(_stream)
-
-    async def _watch(
-        self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]
-    ) -> AsyncGenerator[Piece[Output], None]:
-        reader = _PartialReader(self._form)
-        async with aclosing(pieces):
-            async for piece in pieces:
-                for extended in self._extend(piece, reader):
-                    yield extended
-
-    def _extend(
-        self, piece: StepTaken | Delta | TurnResult, reader: _PartialReader
-    ) -> Generator[Piece[Output], None, None]:
-        """A piece, typed, and after a piece of text the answer as far as it is there."""
-        if isinstance(piece, TurnResult):
-            yield self._read(piece)
-            return
-        yield piece
-        partial = reader.read(piece)
-        if partial is not None:
-            yield partial
-
-
-class _PartialReader:
-    """Reads the JSON of an answer while it is streamed."""
-
-    def __init__(self, form: AnswerType) -> None:
-        self._form = form
-        self._text = ""
-        self._last: Any = None
-
-    def read(self, piece: StepTaken | Delta) -> PartialOutput | None:
-        """The answer with a piece more; None where the piece adds nothing that can be read."""
-        if isinstance(piece, TextWithdrawn):
-            self._text, self._last = "", None
-        if self._form.is_text or not isinstance(piece, TextDelta):
-            return None
-        self._text += piece.text
-        value = self._form.parse_partially(self._text)
-        if value is None or value == self._last:
-            return None
-        self._last = value
-        return PartialOutput(value=value)
+        return {**(options or {}), "dependencies": dependencies, "output_type": self._form}
 
 
 # -- from options to a document ---------------------------------------------------------------------
@@ -1324,8 +1223,3 @@ def _build_choice_prompt(agent: Agent[Any, Any]) -> str:
     rows = [f"- {agent.name}: {agent.description or 'everything else'}"]
     rows += [f"- {handoff.name}: {handoff.description or handoff.name}" for handoff in agent._handoffs]
     return "Who should answer the user's last message? Name one of these:\n" + "\n".join(rows)
-
-
-if TYPE_CHECKING:
-    Piece: TypeAlias = StepTaken | Delta | PartialOutput | Turn[Output]
-    """What a streamed turn of a typed agent yields."""

@@ -25,7 +25,7 @@ from toolchart.states.errors import (
 from toolchart.states.plugins import describe_failure, find_culprit
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.result import TurnResult
+    from toolchart.engine.runtime.result import Turn
 
 SUCCESS = 0
 NEGATIVE = 1
@@ -57,7 +57,7 @@ def exit_code(error: ToolchartError) -> int:
             return USAGE_ERROR
 
 
-def find_result_code(result: TurnResult) -> int:
+def find_result_code(result: Turn) -> int:
     """The exit code of a turn: a cancellation is 3 and a limit 4; 1 is an error, or a turn that waits."""
     if result.error is not None and result.error.kind == "cancelled":
         return CANCELLED

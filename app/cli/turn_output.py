@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.stretches import Stretch
     from toolchart.engine.reading.waiting import PendingApproval
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import TurnResult
+    from toolchart.engine.runtime.result import Turn
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
@@ -52,7 +52,7 @@ class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
     by: str = "command line"
     """Who answers."""
 
-    def send(self, engine: Engine, conversation: str) -> TurnResult:
+    def send(self, engine: Engine, conversation: str) -> Turn:
         """Answer, and go on with the turn.
 
         Raises:
@@ -124,7 +124,7 @@ def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:
     return TurnObserver(StepDisplay(is_verbose=verbose))
 
 
-def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, quiet: bool = False) -> int:
+def report_result(result: Turn, observer: TurnObserver, *, as_json: bool, quiet: bool = False) -> int:
     """Print the result of a turn: the answer on stdout, notices on stderr. Returns the exit code."""
     from toolchart.app.cli.log_access import print_json
 
@@ -144,7 +144,7 @@ def format_run(call: PendingApproval) -> str:
     return "".join(f"\n  {line}" for line in lines if line)
 
 
-def _print_notices(result: TurnResult) -> None:
+def _print_notices(result: Turn) -> None:
     """Print on stderr: what the answer has beside text, warnings, calls that wait for approval, the error."""
     for part in result.parts:
         if not isinstance(part, TextPart):

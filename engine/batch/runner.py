@@ -26,7 +26,7 @@ import msgspec
 
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import TurnOptions
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.specs.chat_messages import EMPTY_MESSAGE
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import strike_secrets
@@ -217,9 +217,7 @@ class Batch:
             return None
         raise _build_changed_error(key, "another input or by another agent; its conversation was deleted")
 
-    async def _run_turn(
-        self, entry: BatchInput, conversation: str, options: TurnOptions
-    ) -> TurnResult | None:
+    async def _run_turn(self, entry: BatchInput, conversation: str, options: TurnOptions) -> Turn | None:
         """The result of the input's turn. Where another process runs it, that is waited for; None where the
         batch was stopped meanwhile.
 

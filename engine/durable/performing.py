@@ -9,7 +9,7 @@ from toolchart.engine.durable.stretches import Rest, Stretch, compute_version, p
 from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
@@ -45,7 +45,7 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
     return _describe_rest(engine, stretch, result)
 
 
-async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
+async def _go_on(engine: Engine, stretch: Stretch) -> Turn | None:
     """Begin the turn of a stretch, or go on with the conversation; the result, where something was done."""
     if engine.leases.is_stopping:
         return None
@@ -103,7 +103,7 @@ def _has_begun(engine: Engine, stretch: Stretch) -> bool:
     return False
 
 
-def _describe_rest(engine: Engine, stretch: Stretch, result: TurnResult | None) -> Rest:
+def _describe_rest(engine: Engine, stretch: Stretch, result: Turn | None) -> Rest:
     """How a conversation was left, as the log has it."""
     conversation = stretch.conversation
     try:

@@ -103,6 +103,15 @@ class AnswerType:
         return value.get(_WRAPPED) if isinstance(value, dict) else None
 
 
+def make_answer_type(output_type: Any) -> AnswerType:
+    """The `AnswerType` of an `output_type`; itself where the caller has made it before.
+
+    Raises:
+        SpecError: it has no JSON Schema.
+    """
+    return output_type if isinstance(output_type, AnswerType) else AnswerType(output_type)
+
+
 class AnswerFormat:
     """The `response_format` of a handler: any JSON, a JSON object, or the JSON of a schema.
 

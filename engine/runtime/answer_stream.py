@@ -6,7 +6,7 @@ watches a turn must end up with the text that the result and the record have. So
 here, and so does every step. The rule:
 
     the texts of all `TextDelta` since the newest `TextWithdrawn`, joined, are what has been said so far;
-    when the turn is over without an error, they are `TurnResult.content`
+    when the turn is over without an error, they are `Turn.content`
 
 A text that its host cut off is not withdrawn at once. If the next reply begins with the same text, only what
 follows is shown; else the text is withdrawn at the first character that differs.

@@ -28,6 +28,7 @@ from toolchart.engine.event_loops import find_running_loop
 from toolchart.states.errors import ToolchartError, TurnCancelled
 
 Value = TypeVar("Value")
+Blocking = TypeVar("Blocking", covariant=True)
 
 Parameters = ParamSpec("Parameters")
 Caller = TypeVar("Caller", bound="BlockingCaller")
@@ -57,22 +58,29 @@ def blocking(
     return _describe(call, name)
 
 
+class BlockableStream(Protocol[Blocking]):
+    """A stream that can be read by a program without an event loop."""
+
+    def make_blocking(self, calls: BlockingCalls) -> Blocking:
+        """Its blocking form."""
+        ...
+
+
 def blocking_stream(
-    method: Callable[Concatenate[Caller, Parameters], AsyncGenerator[Value, None]],
-) -> Callable[Concatenate[Caller, Parameters], Generator[Value, None, None]]:
+    method: Callable[Concatenate[Caller, Parameters], BlockableStream[Blocking]],
+) -> Callable[Concatenate[Caller, Parameters], Blocking]:
     """The blocking form of a method that streams a turn, which runs in a thread of its own.
 
-    So it goes on, and keeps its lease, however slowly its pieces are taken. Closing the generator early
+    So it goes on, and keeps its lease, however slowly its pieces are taken. Closing the stream early
     cancels the turn and waits for its end. It raises `ToolchartError` where an event loop is running.
     """
     name = method.__name__
 
     @wraps(method)
-    def call(
-        self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs
-    ) -> Generator[Value, None, None]:
+    def call(self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs) -> Blocking:
         self._calls.refuse_running_loop()
-        return _iterate_in_thread(partial(getattr(self, name), *args, **options), self._calls)
+        stream: BlockableStream[Blocking] = getattr(self, name)(*args, **options)
+        return stream.make_blocking(self._calls)
 
     return _describe(call, name)
 
@@ -90,8 +98,8 @@ def _describe(call: Callable[..., Any], name: str) -> Any:
     return call
 
 
-def _iterate_in_thread(
-    start: Callable[[], AsyncGenerator[Value, None]], calls: BlockingCalls
+def iterate_in_thread(
+    stream: AsyncGenerator[Value, None], calls: BlockingCalls
 ) -> Generator[Value, None, None]:
     """The values of an async generator that runs in a thread of its own."""
     values: SimpleQueue[tuple[Value] | None] = SimpleQueue()
@@ -100,7 +108,7 @@ def _iterate_in_thread(
     async def put_values() -> None:
         tasks.append((asyncio.get_running_loop(), asyncio.current_task()))
         begun.set()
-        async with aclosing(start()) as items:
+        async with aclosing(stream) as items:
             async for item in items:
                 values.put((item,))
 

@@ -20,7 +20,7 @@ Decisions, answers and cancellations take it too. `engine/turns` is to be read f
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -50,7 +50,7 @@ from toolchart.engine.turns.items import Item
 from toolchart.engine.turns.parking import PARK_AFTER
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Decided, UserSaid
-from toolchart.states.messages import Delta, Message
+from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.prompt_context import PromptFunction
-    from toolchart.engine.runtime.result import TurnResult
-    from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.runtime.result import Turn
+    from toolchart.engine.runtime.streaming import TurnStream
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.engine.turns.once import SingleRuns
     from toolchart.engine.turns.recovery import RecoveredTurn
@@ -111,7 +111,7 @@ class Engine:
         lease_s: seconds after which another worker may take over a conversation from one that has shown no
             sign of life; None takes those of the spec.
         longest_wait_s: seconds that a turn waits in this process for a timer where nothing else is open. A
-            longer one leaves the turn at rest (`TurnResult.due`), and `recover` goes on with it; None waits.
+            longer one leaves the turn at rest (`Turn.due`), and `recover` goes on with it; None waits.
         park_after: workers, at least 2, that a conversation loses at one place, without one more record. Then
             workers and `recover` leave it alone; `Conversation.resume` has it tried once more.
 
@@ -235,13 +235,13 @@ class Engine:
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
         follows: int | None = None,
-    ) -> TurnResult:
+    ) -> Turn:
         """Run one turn, from a user message to a state in which the chart rests.
 
         Where a turn of the conversation is open, no other one begins. The message is for that turn: a row of
         the chart takes it at once, or its next request has it. Where that turn runs or waits, the result is
         that of the open turn as it stands, with a warning that says what the message waits for
-        (`TurnResult.waiting_messages`); one that a crash has left goes on.
+        (`Turn.waiting_messages`); one that a crash has left goes on.
 
         `TurnOptions` describes the other arguments.
 
@@ -274,9 +274,7 @@ class Engine:
         )
         return await self._begin_turn(conversation or generate_conversation_id(), message, options, follows)
 
-    async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, follows: int | None
-    ) -> TurnResult:
+    async def _begin_turn(self, name: str, message: str, options: TurnOptions, follows: int | None) -> Turn:
         """Run a turn that begins now, or give its message to the turn that is open.
 
         Args:
@@ -285,7 +283,7 @@ class Engine:
         item = replace(self._build_turn_item(name, message, options), follows=follows)
         if options.get("history"):
             self._agent.require_no_messages(name)
-        return cast("TurnResult", await self._inbox.put(item))  # it has options
+        return cast("Turn", await self._inbox.put(item))  # it has options
 
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
         """The message that begins a turn.
@@ -307,17 +305,17 @@ class Engine:
     run = blocking(arun)
     """The blocking form of `arun`."""
 
-    def stream(
-        self, message: str, **options: Unpack[StreamOptions]
-    ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
+    def stream(self, message: str, **options: Unpack[StreamOptions]) -> TurnStream:
         """Run one turn; yield its deltas and steps as they happen, and its result last.
 
-        The options are those of `arun`. Closing the generator early cancels the turn; the log has every step
+        The options are those of `arun`. Closing the stream early cancels the turn; the log has every step
         before that.
         """
         from toolchart.engine.runtime.streaming import stream_turn
 
-        return stream_turn(lambda **observers: self.arun(message, **options, **observers))
+        return stream_turn(
+            lambda **observers: self.arun(message, **options, **observers), options.get("output_type")
+        )
 
     stream_blocking = blocking_stream(stream)
     """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
@@ -341,7 +339,7 @@ class Engine:
         dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
+    ) -> Turn:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         For a program that has only the id, after a restart; the rest is said by `Conversation.aresume`.
@@ -354,7 +352,7 @@ class Engine:
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
 
-    async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
+    async def adecide(self, conversation: str, decision: Decided) -> Turn | None:
         """Decide about a call, whether its turn runs in this engine or waits; as `Conversation.adecide`."""
         return await self.conversation(conversation).adecide(decision)
 
@@ -470,13 +468,13 @@ class Engine:
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
         again: bool = False,
-    ) -> TurnResult:
+    ) -> Turn:
         """Have one message answered in a conversation of its own, however often this is asked for.
 
         Where nothing was begun, the turn is run. Where it is open, after a crash for instance, it goes on as
         by `Conversation.aresume`. Where it has its answer, or waits for somebody, its result is read. Where a
         failed model call or a cancellation ended it, it is tried again from the step before that, in a fork
-        with the id `CONVERSATION~2`, then `~3` (`TurnResult.conversation`). The model is not asked again for
+        with the id `CONVERSATION~2`, then `~3` (`Turn.conversation`). The model is not asked again for
         what it has said, and no tool runs again; a call that may have begun is treated as there.
 
         Where a limit or a sub-agent ended the turn, the result is read.
@@ -529,7 +527,7 @@ class Engine:
         cancel_on: Sequence[Signals] = (),
         again: bool = False,
         **options: Unpack[TurnOptions],
-    ) -> TurnResult:
+    ) -> Turn:
         """The blocking form of `arun_once`, with the same arguments and errors.
 
         Args:

@@ -30,7 +30,7 @@ from toolchart.engine.reading.recorded_answers import (
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer
-from toolchart.engine.runtime.result import ForkResult, build_turn_result
+from toolchart.engine.runtime.result import ForkResult, build_turn
 from toolchart.providers.adapter import encode_plain_request
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
@@ -271,7 +271,7 @@ def build_fork_result(
         conversation=name,
         parent=plan.event.parent,
         at=plan.event.seq,
-        result=build_turn_result(snapshot, name, output_classes) if snapshot.settings else None,
+        result=build_turn(snapshot, name, output_classes) if snapshot.settings else None,
         stopped=missing_answer,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
@@ -22,7 +22,7 @@ from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnOptions, build_hooks
-from toolchart.engine.runtime.result import ForkResult, TurnResult
+from toolchart.engine.runtime.result import ForkResult, Turn
 from toolchart.engine.turns.items import Item, PersonEvent, build_user_said
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answered, Cancelled, Configured, Decided
@@ -30,20 +30,17 @@ from toolchart.states.events import Answered, Cancelled, Configured, Decided
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.runtime.parts import DeltaObserver, Observer
-    from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.runtime.streaming import TurnStream
     from toolchart.engine.turns.inbox import Inbox
     from toolchart.engine.turns.lease import Leases
     from toolchart.engine.turns.recovery import Recovery
     from toolchart.engine.turns.turn import Turns
-    from toolchart.states.messages import Delta, Message, Usage
+    from toolchart.states.messages import Message, Usage
     from toolchart.states.ports import Store
     from toolchart.tools.sources.attachments import Attachment
 
 
-Pieces: TypeAlias = "AsyncGenerator[StepTaken | Delta | TurnResult, None]"
-"""What a streamed turn yields."""
-
-Kept = TypeVar("Kept", bound="TurnResult | None")
+Kept = TypeVar("Kept", bound="Turn | None")
 
 
 class _Rooms(Protocol):
@@ -56,7 +53,7 @@ class _Rooms(Protocol):
     _inbox: Inbox
     _turns: Turns
 
-    async def arun(self, message: str, *args: Any, **options: Any) -> TurnResult: ...
+    async def arun(self, message: str, *args: Any, **options: Any) -> Turn: ...
     def conversation(self, conversation: str | None = None) -> Conversation: ...
 
 
@@ -72,7 +69,7 @@ class Conversation:
         self._engine, self._calls = engine, engine._calls
         self.id = id_
         """Id of the conversation."""
-        self.last_result: TurnResult | None = None
+        self.last_result: Turn | None = None
         """The result of the newest turn that ran through this handle."""
 
     def __repr__(self) -> str:
@@ -80,7 +77,7 @@ class Conversation:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def asend(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+    async def asend(self, message: str, **options: Unpack[TurnOptions]) -> Turn:
         """Run a turn, or give the message to the one that is open; as `Engine.arun`."""
         self._require_own_id(options.get("conversation"))
         return self._keep(await self._engine.arun(message, **{**options, "conversation": self.id}))
@@ -88,10 +85,12 @@ class Conversation:
     send = blocking(asend)
     """The blocking form of `asend`."""
 
-    def stream(self, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]) -> Pieces:
+    def stream(
+        self, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]
+    ) -> TurnStream:
         """Run a turn as `asend`; yield its deltas and steps as they happen, and its result last.
 
-        Closing the generator early cancels the turn; the log has every step before that.
+        Closing the stream early cancels the turn; the log has every step before that.
 
         Args:
             follows: the record right after which the turn begins, or not at all; as for `Engine.arun`.
@@ -101,10 +100,10 @@ class Conversation:
         self._require_own_id(options.get("conversation"))
         own_options: StreamOptions = {**options, "conversation": self.id}
 
-        async def run_turn(**watchers: Any) -> TurnResult:
+        async def run_turn(**watchers: Any) -> Turn:
             return self._keep(await self._engine.arun(message, follows=follows, **own_options, **watchers))
 
-        return stream_turn(run_turn)
+        return stream_turn(run_turn, options.get("output_type"))
 
     async def asay(
         self,
@@ -145,7 +144,7 @@ class Conversation:
         dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
+    ) -> Turn:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         Open children of the conversation go on with it; a child is continued by its root.
@@ -176,12 +175,12 @@ class Conversation:
 
     def stream_resume(
         self, decision: Decided | None = None, *, output_type: Any = None, dependencies: Any = None
-    ) -> Pieces:
+    ) -> TurnStream:
         """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
         from toolchart.engine.runtime.streaming import stream_turn
 
         return stream_turn(
-            partial(self.aresume, decision, output_type=output_type, dependencies=dependencies)
+            partial(self.aresume, decision, output_type=output_type, dependencies=dependencies), output_type
         )
 
     async def aapprove(
@@ -194,7 +193,7 @@ class Conversation:
         arguments: Mapping[str, Any] | None = None,
         output_type: Any = None,
         dependencies: Any = None,
-    ) -> TurnResult:
+    ) -> Turn:
         """Decide a call, and go on with the turn.
 
         Args:
@@ -226,12 +225,12 @@ class Conversation:
         arguments: Mapping[str, Any] | None = None,
         output_type: Any = None,
         dependencies: Any = None,
-    ) -> Pieces:
+    ) -> TurnStream:
         """Decide a call as `aapprove`, and yield what happens then; its result last."""
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self.stream_resume(decision, output_type=output_type, dependencies=dependencies)
 
-    async def adecide(self, decision: Decided) -> TurnResult | None:
+    async def adecide(self, decision: Decided) -> Turn | None:
         """Decide about a call of the turn, whether it runs in this engine or waits.
 
         Returns:
@@ -251,7 +250,7 @@ class Conversation:
         question: str | None = None,
         by: str | None = None,
         dependencies: Any = None,
-    ) -> TurnResult | None:
+    ) -> Turn | None:
         """Answer a question of the chart (`ask_person`), and go on with the turn; a child's goes on with its
         parent.
 
@@ -277,7 +276,7 @@ class Conversation:
     answer = blocking(aanswer)
     """The blocking form of `aanswer`."""
 
-    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> TurnResult | None:
+    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> Turn | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
         The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
@@ -317,7 +316,7 @@ class Conversation:
         item = Item(conversation=self.id, event=event, question=question, key=key or "")
         return await self._engine._inbox.post(item)
 
-    async def acontinue(self, *, parked_under: int = 0) -> TurnResult | None:
+    async def acontinue(self, *, parked_under: int = 0) -> Turn | None:
         """Go on with the conversation, as `Engine.arecover` does with each.
 
         Args:
@@ -373,7 +372,7 @@ class Conversation:
         """The conversation as a page shows it first: its row in a list, what waits, results and cost."""
         return read_view(self._store, self.id)
 
-    def read_turn(self) -> TurnResult:
+    def read_turn(self) -> Turn:
         """The result of the newest turn as the log has it, and what it waits for.
 
         Raises:

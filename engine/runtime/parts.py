@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import MAX_OWNER_LENGTH, Heading
-from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.answer_form import AnswerType, make_answer_type
 from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.batch_calls import BatchCollector
 from toolchart.engine.runtime.clock import Clock, SystemClock
@@ -322,7 +322,7 @@ class StreamOptions(TypedDict, total=False):
     """Name of a model, instead of that entry's."""
     output_type: Any
     """The type of the answer: a pydantic model, a dataclass, a TypedDict, `list[str]`, ... The host is asked
-    for its JSON Schema, and `TurnResult.data` is the value. An answer that breaks it is `failed` of the kind
+    for its JSON Schema, and `Turn.data` is the value. An answer that breaks it is `failed` of the kind
     `bad_output`; charts with retries ask again, and say what was wrong. With `str` nothing is demanded: it is
     the text."""
 
@@ -422,7 +422,7 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     return TurnHooks(
         observer=observer,
         answer_stream=None if on_delta is None else AnswerStream(on_delta),
-        answer_form=None if output_type is None else AnswerType(output_type),
+        answer_form=None if output_type is None else make_answer_type(output_type),
         dependencies=dependencies,
     )
 

@@ -1,14 +1,15 @@
-"""The result of a turn: `TurnResult` and, for a fork, `ForkResult`."""
+"""The result of a turn: `Turn` and, for a fork, `ForkResult`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
+from typing_extensions import TypeVar
 
 from toolchart.engine.reading.waiting import (
     NOTHING_WAITS,
@@ -29,6 +30,7 @@ from toolchart.states.content import CitationPart, ContentPart, HostCallPart, jo
 from toolchart.states.core.encoding import encode
 from toolchart.states.core.requests import find_withdrawing_limit
 from toolchart.states.effects import AskApproval
+from toolchart.states.errors import ToolchartError
 from toolchart.states.events import UNUSABLE_KINDS, Outcome, Settings
 from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
@@ -39,6 +41,8 @@ from toolchart.workers.json_data import to_json_data
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+OutputAhead = TypeVar("OutputAhead", covariant=True, default=Any)
+"""The type of the answer of a turn: the `output_type` that it was run with."""
 
 PASSING_KINDS = frozenset(
     (
@@ -78,7 +82,7 @@ class FinishedCall(Row, frozen=True, kw_only=True):
         return self.result.get("error")
 
 
-class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
     """The result of a turn. It holds all tool calls, warnings and usage, however the turn ended."""
 
     content: str
@@ -106,9 +110,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     what it says, and what the host did itself meanwhile. `content` is the text among them."""
     host_calls: list[HostCallPart] = []
     """The calls of tools that the host itself ran in this turn, in order, each with what became of it."""
-    data: Any = None
+    data: OutputAhead | None = None
     """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
-    a `response_format`; else None."""
+    a `response_format`; else None. `output` has no None."""
     limit_reached: str | None = None
     """The limit at which the turn ended: `max_iterations`, `max_repeats`, `max_tool_only_streak` or the name
     of a budget. Where the model was then asked without its tools, and answered, `ok` is true."""
@@ -136,6 +140,33 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     combined_text: str = ""
     """All text of all replies of the turn: `content` is the last, and what the model said beside its calls
     stands before it, each after an empty line."""
+
+    @property
+    def output(self) -> OutputAhead:
+        """The answer as a value of the `output_type` that the turn was run with.
+
+        Raises:
+            ToolchartError: the turn has none: it waits for somebody, ended without an answer, or was run
+                without an `output_type`.
+        """
+        if self.data is not None:
+            return self.data
+        if not self.is_over:
+            waits = [f"approval of {pending.tool!r} ({pending.id})" for pending in self.pending_approvals]
+            raise ToolchartError(
+                f"conversation {self.conversation!r} has no answer yet: its turn waits in {self.state!r}"
+                + (f" for {', '.join(waits)}" if waits else "")
+                + "\n  look at `is_over` first; `pending_approvals` and `questions` say what it waits for"
+            )
+        if self.ok:
+            raise ToolchartError(
+                f"the answer of conversation {self.conversation!r} is a text, which `content` has\n"
+                "  run the turn with `output_type=` for a value; `warnings` says where a text broke its form"
+            )
+        raise ToolchartError(
+            f"the turn of conversation {self.conversation!r} ended without an answer: {self.failure}\n"
+            "  look at `ok` first; `error` and `limit_reached` say why"
+        )
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
@@ -241,15 +272,15 @@ class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     parent: str
     at: int
     """Number of the newest record that both conversations share."""
-    result: TurnResult | None
+    result: Turn | None
     """Result of the fork's turn; None where the conversation has no turn yet."""
     stopped: str | None = None
     """Where the fork ran from the log: the first request or call that the log has no answer to."""
 
 
-def build_turn_result(
+def build_turn(
     snapshot: Snapshot, conversation: str, output_classes: Mapping[str, type[BaseModel]] | None = None
-) -> TurnResult:
+) -> Turn:
     """The result of the newest turn of a snapshot.
 
     Args:
@@ -276,7 +307,7 @@ def build_turn_result(
             results[name] = result.value
         if result.error_kind != "none":
             errors[name] = TurnError(kind=result.error_kind, message=result.error)
-    return TurnResult(
+    return Turn(
         content=answer,
         parts=parts,
         host_calls=host_calls,
@@ -526,7 +557,7 @@ _FINISH_WARNINGS = {
 """By finish reason: the warning about the last reply of a turn."""
 
 
-def add_children(store: Store, result: TurnResult, snapshot: Snapshot) -> TurnResult:
+def add_children(store: Store, result: Turn, snapshot: Snapshot) -> Turn:
     """The result of a turn with what waits in its children too, as their records say."""
     children = list_children(snapshot, result.conversation)
     names = [child.conversation for child in children if child.item not in child.effect.answered]

@@ -26,7 +26,7 @@ from toolchart.engine.runtime.conversations import build_running_turn_error
 from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.parts import TurnHooks
 from toolchart.engine.runtime.people import check_answer
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.waiting import (
     awaits_review,
     describe_people_wait,
@@ -72,7 +72,7 @@ class Inbox:
         self._agent = turns.agent
         self._agent.parts.batches.record_late = self.record_late_reply
 
-    async def put(self, item: Item) -> TurnResult | None:
+    async def put(self, item: Item) -> Turn | None:
         """Put an item into its conversation, whoever holds that, and run what follows if nobody does.
 
         Returns:
@@ -136,7 +136,7 @@ class Inbox:
         await self._post(root, item)
         return root
 
-    async def resume(self, conversation: str, decision: Decided | None, hooks: TurnHooks) -> TurnResult:
+    async def resume(self, conversation: str, decision: Decided | None, hooks: TurnHooks) -> Turn:
         """See `Conversation.aresume`."""
         self._turns.load_turn(conversation)
         root = find_root(self._store, conversation)
@@ -210,7 +210,7 @@ class Inbox:
         drivers = self._agent.list_running_drivers(root)
         return not any(awaits_review(decision.call_id, driver.snapshot) for driver in drivers)
 
-    def _describe_running(self, item: Item, said: Step) -> TurnResult:
+    def _describe_running(self, item: Item, said: Step) -> Turn:
         """The result of a turn that runs here, as it stands after a message to it."""
         drivers = self._agent.list_running_drivers(item.conversation)
         snapshot = drivers[0].snapshot if drivers else said.snapshot
@@ -240,7 +240,7 @@ class Inbox:
         )
         await self._leases.post(root, item, key)
 
-    async def _leave(self, root: str, item: Item) -> TurnResult | None:
+    async def _leave(self, root: str, item: Item) -> Turn | None:
         """Leave an item for the worker that holds a conversation; take it here if nobody does now."""
         wait = TURN_THAT_RUNS
         if item.options is not None:
@@ -269,7 +269,7 @@ class Inbox:
         return add_unused_options(result, item.options, has_other_dependencies=has_others)
 
 
-def _add_wait_warning(result: TurnResult, wait: str) -> TurnResult:
+def _add_wait_warning(result: Turn, wait: str) -> Turn:
     """The result, with a warning that says what the message waits for; once."""
     warning = MESSAGE_WAITS.format(wait=wait)
     log_warning(result.conversation, warning)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.runtime.parts import TurnHooks, TurnOptions, build_hooks
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.turn_identity import TurnDifference, TurnIdentities
 from toolchart.engine.turns.inbox import Inbox
 from toolchart.engine.turns.items import Item
@@ -59,7 +59,7 @@ class SingleRuns:
         self._agent = turns.agent
         self._identities = TurnIdentities(turns.agent, store)
 
-    async def run(self, item: Item, *, again: bool) -> TurnResult:
+    async def run(self, item: Item, *, again: bool) -> Turn:
         """See `Engine.arun_once`.
 
         Args:
@@ -95,7 +95,7 @@ class SingleRuns:
             return await self._begin_again(item, attempt, snapshot)
         return await self._inbox.resume(attempt, None, hooks)
 
-    def describe(self, conversation: str) -> TurnResult | None:
+    def describe(self, conversation: str) -> Turn | None:
         """The result of a turn that is run once, as the log has it: that of its newest attempt.
 
         None where it was not begun. Nothing runs.
@@ -125,7 +125,7 @@ class SingleRuns:
         """
         return await self._identities.digest_request(message, options, build_hooks(options).answer_form)
 
-    async def _begin(self, name: str, item: Item) -> TurnResult:
+    async def _begin(self, name: str, item: Item) -> Turn:
         """Begin the first turn of a conversation.
 
         Raises:
@@ -137,7 +137,7 @@ class SingleRuns:
             result = await self._turns.take(name, replace(item, conversation=name), hold)
         return hold.choose_result(result)
 
-    async def _begin_again(self, item: Item, attempt: str, snapshot: Snapshot) -> TurnResult:
+    async def _begin_again(self, item: Item, attempt: str, snapshot: Snapshot) -> Turn:
         """Begin a turn from its beginning, in a conversation of its own; one that is open is cancelled."""
         if not snapshot.is_over:
             event = Cancelled(reason="it is run again from the beginning")
@@ -172,7 +172,7 @@ class SingleRuns:
             before = snapshot
         return seq
 
-    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> TurnResult:
+    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> Turn:
         """Try a turn again, in a fork that begins after a record.
 
         Calls that began there are treated as after a crash: one of an idempotent tool is run again, any other

@@ -17,7 +17,7 @@ import msgspec
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.lease import Leases
 from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
 from toolchart.engine.turns.turn import Turns
@@ -31,7 +31,7 @@ class RecoveredTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What `recover` did with one conversation."""
 
     conversation: str
-    result: TurnResult | None = None
+    result: Turn | None = None
     """The result of the turn that went on."""
     error: str | None = None
     """Why it did not go on."""
@@ -118,7 +118,7 @@ class Recovery:
             return None
         return RecoveredTurn(conversation=conversation, result=result, error=error)
 
-    async def go_on(self, conversation: str) -> tuple[TurnResult | None, str | None]:
+    async def go_on(self, conversation: str) -> tuple[Turn | None, str | None]:
         """Go on with a conversation, if it has something to do.
 
         Returns:
@@ -133,7 +133,7 @@ class Recovery:
         except ToolchartError as error:
             return None, str(error)
 
-    async def try_go_on(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
+    async def try_go_on(self, conversation: str, *, parked_under: int = 0) -> Turn | None:
         """`go_on`, which raises why it could not; None where nothing was to do, and where it is parked.
 
         Args:
@@ -194,9 +194,9 @@ class Recovery:
             if written < 2:
                 self._trial.release()
 
-    async def _go_on_owned(self, conversation: str, *, may_park: bool) -> TurnResult | None:
+    async def _go_on_owned(self, conversation: str, *, may_park: bool) -> Turn | None:
         """Go on with a conversation under its lease, or leave it parked; None where nothing was done."""
-        left: TurnResult | None = None
+        left: Turn | None = None
         async with self._leases.work_on(conversation) as hold:
             # Read under the lease: what was found may have gone on, or come to rest, before it was got.
             loaded_conversation = load_conversation(self._store, conversation)

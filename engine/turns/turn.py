@@ -34,7 +34,7 @@ from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, list_handoffs
 from toolchart.engine.runtime.people import check_answer
-from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
+from toolchart.engine.runtime.result import Turn, add_children, build_turn
 from toolchart.engine.runtime.waiting import (
     describe_people_wait,
     find_earliest_due,
@@ -71,7 +71,7 @@ MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
 class Hold(msgspec.Struct):
     """A conversation that is held; who works on it notes how it was left."""
 
-    result: TurnResult | None = None
+    result: Turn | None = None
     """The result of the newest turn."""
     driver: Driver | None = None
     """The driver that began it; None where it was gone on with."""
@@ -85,12 +85,12 @@ class Hold(msgspec.Struct):
     """Whether its turn has come to rest here on what only somebody outside can bring, as the outcome of a
     client's tool. The log does not say so: after a crash the same calls are tried again."""
 
-    def note(self, result: TurnResult, driver: Driver | None = None) -> None:
+    def note(self, result: Turn, driver: Driver | None = None) -> None:
         """Note how the conversation was left, and by which driver, where that began the turn."""
         self.result, self.has_ended = result, result.is_over and result.due is None
         self.driver, self.is_parked = driver, False
 
-    def choose_result(self, result: TurnResult) -> TurnResult:
+    def choose_result(self, result: Turn) -> Turn:
         """The result for who has put an item in, at the end: an entry of the inbox may have gone on with the
         turn since then, or begun the next one, whose result is not that caller's."""
         return result if result.is_over else self.result or result
@@ -146,7 +146,7 @@ class Turns:
                 await self._say_to_children(driver, event, is_running=True)
         return step
 
-    def take(self, root: str, item: Item, hold: Hold) -> Coroutine[Any, Any, TurnResult]:
+    def take(self, root: str, item: Item, hold: Hold) -> Coroutine[Any, Any, Turn]:
         """Take an item into a conversation at rest, and run what follows.
 
         Args:
@@ -162,7 +162,7 @@ class Turns:
 
     async def _take_event(
         self, root: str, item: Item, event: Cancelled | Replied | Resumed | Decided | Answered, hold: Hold
-    ) -> TurnResult:
+    ) -> Turn:
         """Take a decision, an answer, a late reply or a cancellation; `resumed` goes on with what is open."""
         target = self.load(item.conversation)
         match event:
@@ -195,7 +195,7 @@ class Turns:
 
     # -- messages of the user ----------------------------------------------------------------------
 
-    async def _take_message(self, root: str, item: Item, event: UserSaid, hold: Hold) -> TurnResult:
+    async def _take_message(self, root: str, item: Item, event: UserSaid, hold: Hold) -> Turn:
         """Give a message to the open turn of a conversation; where none is open, begin the next one with it.
 
         Raises:
@@ -258,7 +258,7 @@ class Turns:
 
     async def _keep_message(
         self, conversation: str, loaded_conversation: ReplayedConversation, item: Item, hold: Hold
-    ) -> TurnResult | None:
+    ) -> Turn | None:
         """Give a message of the user to an open turn at rest.
 
         Where a row of the chart leaves a state for it, the turn goes on at once. Otherwise the next request
@@ -364,7 +364,7 @@ class Turns:
 
     # -- what ends or continues a turn -------------------------------------------------------------
 
-    async def _cancel(self, root: str, item: Item, event: Cancelled) -> TurnResult:
+    async def _cancel(self, root: str, item: Item, event: Cancelled) -> Turn:
         loaded_conversation = self.load(root)
         if loaded_conversation.snapshot.is_over:
             raise SpecError(f"no turn of conversation {root!r} is open")
@@ -376,7 +376,7 @@ class Turns:
 
     async def _take_answer(
         self, root: str, item: Item, event: Answering, target: ReplayedConversation, hold: Hold
-    ) -> TurnResult:
+    ) -> Turn:
         """Go on with what a person says, for the conversation itself or for a child of it."""
         if item.conversation == root:
             return await self.go_on(root, target, hold, event, item.hooks, item.entry)
@@ -394,7 +394,7 @@ class Turns:
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
         entry: str = "",
-    ) -> TurnResult:
+    ) -> Turn:
         """Resume a turn of a conversation that this engine holds, with what a person says, if anything."""
         if loaded_conversation.snapshot.has_ended:
             return self.build_result(loaded_conversation.snapshot, conversation, hooks)
@@ -408,7 +408,7 @@ class Turns:
             log_warning(conversation, LATE_ANSWER)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
 
-    async def run(self, driver: Driver, hold: Hold, hooks: TurnHooks, *events: Event) -> TurnResult:
+    async def run(self, driver: Driver, hold: Hold, hooks: TurnHooks, *events: Event) -> Turn:
         """Run a turn until it rests; what it rests on is noted in the hold."""
         hold.waits_for_outside = False
         snapshot = await self.agent.conversations.run_driver(driver.conversation, driver, *events)
@@ -417,7 +417,7 @@ class Turns:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def describe(self, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
+    def describe(self, conversation: str, hooks: TurnHooks = NO_HOOKS) -> Turn:
         """The result of the newest turn as the log has it.
 
         Raises:
@@ -477,9 +477,9 @@ class Turns:
             raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
         return parent_agent.get_child(tool.agent)
 
-    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
+    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> Turn:
         """The result of the newest turn, with its answer as data and what its children wait for."""
-        result = build_turn_result(snapshot, conversation, self.agent.parts.output_classes)
+        result = build_turn(snapshot, conversation, self.agent.parts.output_classes)
         if hooks.answer_form is not None and result.ok:
             result = replace(result, data=hooks.answer_form.parse(result.content)[0])
         if snapshot.inbox and not result.is_over:
@@ -508,9 +508,7 @@ def build_later_record_error(conversation: str, record: int) -> LogConflict:
     return LogConflict(f"record {record} is not the newest one of conversation {conversation!r} any more")
 
 
-def add_unused_options(
-    result: TurnResult, options: TurnOptions, *, has_other_dependencies: bool = False
-) -> TurnResult:
+def add_unused_options(result: Turn, options: TurnOptions, *, has_other_dependencies: bool = False) -> Turn:
     """The result, with a warning about options that an open turn does not take any more.
 
     Args:

@@ -239,7 +239,7 @@ def _list_kept(messages: MessageList, start: int, keeps_first: bool) -> tuple[in
 #
 # A model reads the result of a tool, and requests show its words instead. `summarise_result` is a model call
 # with a result name. Its reply goes into the view of the conversation (`ContextView.summaries`): from then on
-# requests show it in place of the tool's result. The log, `TurnResult.tool_calls` and `fetch_result` keep the
+# requests show it in place of the tool's result. The log, `Turn.tool_calls` and `fetch_result` keep the
 # whole. The limit `long_result_size` says which results are long; the fact `long_results` counts those of the
 # latest reply that have no summary yet.
 

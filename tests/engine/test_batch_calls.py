@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from batch_host import BatchHost, answer_text, build_answer
 
-from toolchart import Engine, SpecError, TurnResult
+from toolchart import Engine, SpecError, Turn
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.runtime.wire_replay import WireComparison
 
@@ -53,7 +53,7 @@ async def wait_for_events(engine: Engine, type_: str, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def describe_error(result: TurnResult) -> str:
+def describe_error(result: Turn) -> str:
     """Kind and message of the error of a turn."""
     assert result.error is not None, result
     return f"{result.error.kind}: {result.error.message}"

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from postgres_database import create_database
 
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
@@ -77,7 +77,7 @@ def make_engine(store: Store, model: TwoCallModel | None = None) -> Engine:
     return Engine(agents.make_spec(), log=store, providers={"model": model or TwoCallModel()})
 
 
-async def run_together(engine: Engine, names: Sequence[str]) -> list[TurnResult | BaseException]:
+async def run_together(engine: Engine, names: Sequence[str]) -> list[Turn | BaseException]:
     """Run a turn of each conversation at the same time."""
     turns = (engine.arun("go", conversation=name) for name in names)
     return await asyncio.gather(*turns, return_exceptions=True)
@@ -128,9 +128,9 @@ def test_a_conflict_in_a_shared_commit_affects_one_conversation(
 
     store.append_many = append_after_intruder
     first_result, second_result, third_result = asyncio.run(run_together(engine, ["a", "b", "c"]))
-    assert isinstance(first_result, TurnResult)
+    assert isinstance(first_result, Turn)
     assert isinstance(second_result, LogConflict)
-    assert isinstance(third_result, TurnResult)
+    assert isinstance(third_result, Turn)
     assert list(store.read_lines("b")) == []
 
 
@@ -161,7 +161,7 @@ def test_cancelling_a_turn_does_not_cancel_its_commit(open_log: Callable[[str], 
         turns[1].cancel()
         results = await asyncio.gather(*turns, return_exceptions=True)
         assert isinstance(results[1], asyncio.CancelledError)
-        assert [type(append_lines) for append_lines in (results[0], results[2])] == [TurnResult] * 2
+        assert [type(append_lines) for append_lines in (results[0], results[2])] == [Turn] * 2
 
     asyncio.run(run())
     assert {type(result) for result in verify_store(store)} == {VerifiedConversation}

@@ -13,7 +13,7 @@ from child_agents import FunctionModel
 from toolchart.app.cli.exit_codes import find_result_code
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.unread_limits import find_read_limits
 from toolchart.states.errors import ProviderError, SpecError
@@ -34,7 +34,7 @@ def call_anew(number: int) -> dict[str, Any]:
     return reply_with_calls(("echo", {"text": str(number)}))
 
 
-def run_stubborn(replies: list[Any], chart: str, **changes: Any) -> TurnResult:
+def run_stubborn(replies: list[Any], chart: str, **changes: Any) -> Turn:
     """The result of a turn whose model gives these replies; its log replays."""
     with make_engine(replies, chart=chart, llms=LLMS, **changes) as engine:
         result = engine.run("go", conversation="c")
@@ -69,7 +69,7 @@ def test_a_model_that_repeats_a_call_ends_at_a_named_limit(
     assert sum(warnings[0] in record.getMessage() for record in caplog.records) == 1
 
 
-def assert_ends_at(result: TurnResult, limit: str, value: int) -> None:
+def assert_ends_at(result: Turn, limit: str, value: int) -> None:
     """The turn ended with the text of this limit, and in no error."""
     assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
     assert (result.state, result.ok, find_result_code(result)) == ("max_iterations", False, 4)
@@ -269,7 +269,7 @@ BUDGETS: dict[str, Any] = {
 PRICES = {"currency": "USD", "models": {"m": {"input": 2.5, "output": 10}}}
 
 
-def run_into(chart: str, limit: str) -> TurnResult:
+def run_into(chart: str, limit: str) -> Turn:
     """A turn that reaches one limit.
 
     Raises:
@@ -324,7 +324,7 @@ def test_each_other_end_has_its_exit_code(chart: str) -> None:
     assert (cancelled.error.kind, find_result_code(cancelled)) == ("cancelled", 3)
 
 
-async def cancel_turn(chart: str) -> TurnResult:
+async def cancel_turn(chart: str) -> Turn:
     """The result of a turn that somebody cancels while the model is asked."""
     spec = {"chart": chart, "llms": LLMS, "responses": [{"llm": "model"}]}
     model = FunctionModel(lambda said, request: asyncio.Event())

@@ -12,7 +12,7 @@ from agents import make_spec
 from web import WebAnswer, serve_web
 
 from toolchart import SpecError
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.specs.charts import list_shipped_charts
 
@@ -66,11 +66,11 @@ def make_searching_engine(
     return Engine(spec, log="memory")
 
 
-async def stream_turn(engine: Engine) -> TurnResult:
+async def stream_turn(engine: Engine) -> Turn:
     """The result of a streamed turn."""
     items = [item async for item in engine.stream("How many boats?")]
     await engine.aclose()
-    assert isinstance(items[-1], TurnResult)
+    assert isinstance(items[-1], Turn)
     return items[-1]
 
 

@@ -20,7 +20,7 @@ from durable_workers import make_engine as make_durable_engine
 from paying_agent import EchoModel, make_engine, read_waiting_calls
 from worker_names import ALIVE, DEAD
 
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -256,7 +256,7 @@ class HangingModel(EchoModel):
             await self.may_answer.wait()
         return await super().complete(request)
 
-    async def lose_worker(self, engine: Engine, turn: Awaitable[TurnResult], conversation: str = "c") -> None:
+    async def lose_worker(self, engine: Engine, turn: Awaitable[Turn], conversation: str = "c") -> None:
         """Let a turn ask this model; its worker dies then."""
         self.was_asked.clear()
         task = asyncio.ensure_future(turn)

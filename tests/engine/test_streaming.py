@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.engine import TurnResult
+from toolchart.engine import Turn
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.streaming import StepTaken
@@ -46,7 +46,7 @@ def test_a_stream_yields_deltas_steps_and_the_result_in_order() -> None:
         i for i, p in enumerate(pieces) if isinstance(p, StepTaken) and p.step.target == "awaiting_tools"
     )
     assert first_delta < first_step
-    assert isinstance(pieces[-1], TurnResult)
+    assert isinstance(pieces[-1], Turn)
     assert pieces[-1].content == "That makes three."
 
 

@@ -28,7 +28,7 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from planted_key import KEY, find_key, quote_key
 from web import serve_web
 
-from toolchart import Engine, Telemetry, ToolFailure, TurnResult
+from toolchart import Engine, Telemetry, ToolFailure, Turn
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -94,7 +94,7 @@ class Collected:
         return {metric.name: list(metric.data.data_points) for metric in found}
 
 
-def run_turn(collected: Collected, **options: Any) -> TurnResult:
+def run_turn(collected: Collected, **options: Any) -> Turn:
     """One turn with a failure, a retry, two tool calls and an answer."""
     calls = agents.reply_with_calls(("echo", {"text": "secret words"}), ("calculator", {"expression": "1/0"}))
     fail = {"fail": {"kind": "overloaded", "message": "busy", "status": 503, "retryable": True}}

@@ -18,7 +18,7 @@ from wire_requests import ENTRIES, NETWORK_ENTRIES
 from toolchart.app.cli.exit_codes import find_result_code
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.states.content import HostCallPart, ImagePart
@@ -128,7 +128,7 @@ CALL_LOOK = reply_with_calls(("look", {}))
 
 async def run_turn(
     replies: list[Any], chart: str, is_streamed: bool = False, **changes: Any
-) -> tuple[TurnResult, Sequence[Request], Sequence[Message]]:
+) -> tuple[Turn, Sequence[Request], Sequence[Message]]:
     """The result of one turn of a chart, the requests of its model, and the messages of the conversation."""
     if chart in RETRYING_CHARTS:
         changes = {"retry": {"first_wait_s": 0}, **changes}
@@ -138,7 +138,7 @@ async def run_turn(
             result = [item async for item in engine.stream("Go.", conversation="c")][-1]
         else:
             result = await engine.arun("Go.", conversation="c")
-        assert isinstance(result, TurnResult)
+        assert isinstance(result, Turn)
         assert len([*replay_conversation(engine.store, "c")]) == len([*engine.store.read_lines("c")])
         return result, provider.requests, engine.conversation("c").messages
 

@@ -21,7 +21,7 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.performing import LocalHost
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.items import Item, encode_item
 from toolchart.specs.charts import read_shipped_chart
 from toolchart.states.content import ImagePart, TextPart
@@ -62,7 +62,7 @@ def read_request(engine: Engine) -> list[tuple[str, str | None]]:
     return [(message.role, message.content) for message in messages if message.role != "system"]
 
 
-def approve(result: TurnResult) -> Decided:
+def approve(result: Turn) -> Decided:
     """The approval of the call that a result waits for."""
     return Decided(call_id=result.pending_approvals[0].id, approved=True)
 
@@ -177,7 +177,7 @@ async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
         await engine.arun("go", conversation="c")
         pieces = [piece async for piece in engine.stream("more", conversation="c")]
         assert [getattr(piece, "event", None) and piece.event.TYPE for piece in pieces] == ["user_said", None]  # type: ignore[union-attr]
-        assert isinstance(pieces[-1], TurnResult)
+        assert isinstance(pieces[-1], Turn)
         assert pieces[-1].waiting_messages == ["more"]
         with pytest.raises(NotFound, match="there is no conversation 'd'"):
             await engine.conversation("d").asay("more")

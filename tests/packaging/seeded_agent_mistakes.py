@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from toolchart import (
     Agent,
+    BlockingTurnStream,
     Decided,
     Engine,
     OpenAgent,
@@ -18,6 +19,7 @@ from toolchart import (
     PromptContext,
     ToolContext,
     Turn,
+    TurnStream,
     load_spec,
 )
 from toolchart.testing import ScriptedModel, call_tool
@@ -253,6 +255,22 @@ async def use_async_forms(support: OpenAgent[None, City], decision: Decided) -> 
             print(piece.output)  # mistake: only a turn has the whole answer
     for item in support.stream_blocking("Where?"):
         print(item.content)  # mistake: without asking what an item is
+    stream = support.stream("Where?")
+    assert_type(stream, TurnStream[City])
+    assert_type(stream.turn, Turn[City])
+    assert_type(support.stream_resume("c", decision).turn.output, City)
+    assert_type(support.stream_approval("c"), TurnStream[City])
+    assert_type(geographer.stream("Where?").turn.output, City)
+    assert_type(geographer.stream_blocking("Where?").turn.output, City)
+    assert_type(support.stream_blocking("Where?"), BlockingTurnStream[City])
+    print(stream.turn.output.mayor)  # mistake: no such field of the answer of a stream
+    print(stream.output)  # mistake: the answer is that of its turn
+    for piece in stream:  # mistake: it needs an event loop
+        print(piece)
+    async with support.stream("Where?") as pieces:
+        assert_type(pieces, TurnStream[City])
+    with support.stream("Where?"):  # mistake: it is closed in an event loop
+        pass
 
 
 Engine(load_spec("quickstart"), dependencies=Shop({}))

@@ -17,7 +17,7 @@ from toolchart import (
     Step,
     StepTaken,
     ToolCall,
-    TurnResult,
+    Turn,
     Usage,
     load_chart,
     load_spec,
@@ -59,7 +59,7 @@ open_store("memory", durable="yes")  # mistake: a text instead of a boolean
 
 # -- results -------------------------------------------------------------------------------------
 
-result: TurnResult = engine.run("hello")
+result: Turn = engine.run("hello")
 print(result.contents)  # mistake: a misspelt field
 print(result.content.uper())  # mistake: a misspelt method of a text
 print(result.usage.input_tokens)  # mistake: the field of another library

@@ -13,7 +13,7 @@ from aws import encode_event
 from slow_hosts import INTERVAL_S, SlowHost, serve_dribble
 from wire_requests import QUESTION, WIRE_ENTRIES, make_config
 
-from toolchart.engine import TurnResult
+from toolchart.engine import Turn
 from toolchart.engine.runtime.engine import Engine
 from toolchart.providers.registry import create_provider
 from toolchart.states.errors import ProviderError
@@ -164,7 +164,7 @@ async def test_the_seconds_of_a_turn_end_a_call(stream: bool) -> None:
     assert (result.error, result.limit_reached, result.limit_value) == (None, "max_seconds", limit_s)
 
 
-async def run_limited_turn(host: SlowHost, stream: bool, limit_s: float) -> TurnResult:
+async def run_limited_turn(host: SlowHost, stream: bool, limit_s: float) -> Turn:
     """The result of a turn with a limit of its seconds."""
     llm = {"provider": "openai", "model": "m", "api_key": "k", "base_url": f"{host.address}/v1"}
     limits = {"max_seconds": limit_s}

@@ -11,7 +11,7 @@ from host_answers import ENTRIES, encode_frames
 from odd_answers import WIRES, Row, build_frames, build_whole, list_rows
 from web import WebAnswer, serve_web
 
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.states.messages import TextDelta
 from toolchart.tools import tool
 
@@ -30,7 +30,7 @@ def encode_answer(wire: str, is_streamed: bool) -> WebAnswer:
 
 
 def find_differences(
-    row: Row, result: TurnResult, shown: str, ran: list[dict[str, Any]], sent: list[bytes]
+    row: Row, result: Turn, shown: str, ran: list[dict[str, Any]], sent: list[bytes]
 ) -> list[str]:
     """What is not as a row says, and what holds for every row."""
     if row.fails:

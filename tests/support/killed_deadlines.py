@@ -17,7 +17,7 @@ import orjson
 from killed_process import SCHEMA, append_mark, die_at_commit, read_acknowledged_lines, run_forked
 from postgres_database import await_end_of_sessions
 
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.engine.log.replay import replay
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import IllegalEvent
@@ -90,9 +90,7 @@ def make_engine(log: str, marks: Path, clock: TurnableClock) -> Engine:
     return Engine(spec, log=log, functions=[tool], providers={"model": provider}, clock=clock)
 
 
-def _finish_turn(
-    engine: Engine, result: TurnResult, clock: TurnableClock, chance: random.Random
-) -> TurnResult:
+def _finish_turn(engine: Engine, result: Turn, clock: TurnableClock, chance: random.Random) -> Turn:
     """Resume until the turn is over; approve the call of every second round, a third of them too late."""
     while not result.is_over:
         call = result.pending_approvals[0]["id"] if result.pending_approvals else ""
@@ -103,7 +101,7 @@ def _finish_turn(
     return result
 
 
-def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
+def _resume(engine: Engine, decision: Decided | None = None) -> Turn:
     try:
         return engine.conversation("c").resume(decision)
     except IllegalEvent:  # the deadline was first, and recorded

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import orjson
 
-from toolchart.engine import Engine, TurnResult
+from toolchart.engine import Engine, Turn
 from toolchart.engine.log import record as records
 from toolchart.engine.log.group_commit import LeaseKeeper
 from toolchart.engine.log.replay import load_conversation, replay
@@ -327,7 +327,7 @@ def start_engine(world: World, log: FaultyLog, agent: dict[str, Any]) -> Engine:
     )
 
 
-async def _run_turn(world: World, log: FaultyLog, agent: dict[str, Any], message: str) -> TurnResult | None:
+async def _run_turn(world: World, log: FaultyLog, agent: dict[str, Any], message: str) -> Turn | None:
     """Run one turn, starting the process again after each crash."""
     line_count = len(list(log.read_lines("c")))
     for attempt in range(MAX_STARTS):
@@ -359,7 +359,7 @@ def _decide_call(world: World, snapshot: Any) -> Decided | None:
     return None
 
 
-async def _until_it_ends(world: World, turn: asyncio.Future[TurnResult]) -> None:
+async def _until_it_ends(world: World, turn: asyncio.Future[Turn]) -> None:
     """Wait for a turn, or cancel it at a random time; ignore the faults that end it early."""
     if world.draw_fault(0.15):
         delay = world.rng.choice([0, 0.005, 0.03, 0.7, 4])
@@ -383,7 +383,7 @@ async def _run_conversation(world: World, log: FaultyLog) -> None:
         check_invariants(world, log, result)
 
 
-def check_invariants(world: World, log: FaultyLog, result: TurnResult | None) -> None:
+def check_invariants(world: World, log: FaultyLog, result: Turn | None) -> None:
     """Check the invariants of the log and of the tools that ran."""
     lines = list(log.read_lines("c"))
     verify_conversation(lines, "c")

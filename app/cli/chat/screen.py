@@ -19,10 +19,10 @@ from toolchart.app.cli.terminal.live_steps import StepDisplay
 from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.app.cli.turn_output import print_withdrawal
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.states.events import Replied
-from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
+from toolchart.states.messages import TextDelta, TextWithdrawn
 
 # -- blocks of a reply that grows -----------------------------------------------------------------------
 #
@@ -100,9 +100,9 @@ class Screen:
         self._has_streamed_reply = False
         """Whether text of the reply that comes now was streamed."""
 
-    def show(self, piece: StepTaken | Delta | TurnResult) -> None:
+    def show(self, piece: Piece) -> None:
         """Show a step, a piece of text, or the result of the turn."""
-        if isinstance(piece, TurnResult):
+        if isinstance(piece, Turn):
             self._show_result(piece)
         elif self.is_plain:
             return
@@ -168,7 +168,7 @@ class Screen:
             echo()  # its words stand there already
         self._has_streamed_reply = False
 
-    def _show_result(self, result: TurnResult) -> None:
+    def _show_result(self, result: Turn) -> None:
         if self.is_plain:
             echo(result.content, color=True)  # click must not strip escape sequences
             return

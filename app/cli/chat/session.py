@@ -16,12 +16,12 @@ from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten
 from toolchart.app.cli.turn_output import format_turn_error
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Answered
-from toolchart.states.messages import Delta, ToolCall
+from toolchart.states.messages import ToolCall
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
@@ -150,12 +150,12 @@ class ChatSession:
         pieces = self.engine.conversation(self.state.conversation).stream_resume(decision)
         await self._run_cancellable(self._show_turn(pieces))
 
-    async def _show_turn(self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]) -> None:
+    async def _show_turn(self, pieces: AsyncGenerator[Piece, None]) -> None:
         """Show a turn while it runs."""
         try:
             async for piece in pieces:
                 self.screen.show(piece)
-                if isinstance(piece, TurnResult):
+                if isinstance(piece, Turn):
                     self._report_turn(piece)
         except asyncio.CancelledError:
             self.screen.discard_reply()
@@ -171,7 +171,7 @@ class ChatSession:
         if text:
             print_notice(text)
 
-    def _report_turn(self, result: TurnResult) -> None:
+    def _report_turn(self, result: Turn) -> None:
         self.state.code = find_result_code(result)
         for warning in result.warnings:
             print_notice(f"warning: {warning}")

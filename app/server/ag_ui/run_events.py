@@ -26,12 +26,12 @@ from toolchart.app.server.protocols.waiting import (
     list_waiting_items,
     make_wire_id,
 )
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.events import Replied, ToolFinished
-from toolchart.states.messages import Delta, PartDelta, encode_arguments
+from toolchart.states.messages import PartDelta, encode_arguments
 from toolchart.states.snapshot import Snapshot
 
 # -- the state of a run ---------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class RunEvents:
         yield {"type": "RUN_STARTED", "threadId": self._thread, "runId": self._run}
         yield {"type": "STATE_SNAPSHOT", "snapshot": self._state}
 
-    def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
+    def take(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The events of a piece; the result ends the run."""
         before = self._text.steps.snapshot
         change = self._text.take(piece)
@@ -128,7 +128,7 @@ class RunEvents:
             yield {"type": "CUSTOM", "name": "part", "value": msgspec.to_builtins(piece)}
         if isinstance(piece, StepTaken) and self._text.steps.snapshot is not before:
             yield from self._take_step(piece)
-        if isinstance(piece, TurnResult):
+        if isinstance(piece, Turn):
             yield from self._finish(piece)
 
     def fail(self, message: str, code: str = "error") -> Iterator[dict[str, Any]]:
@@ -234,7 +234,7 @@ class RunEvents:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _finish(self, result: TurnResult) -> Iterator[dict[str, Any]]:
+    def _finish(self, result: Turn) -> Iterator[dict[str, Any]]:
         yield from self._end_message()
         yield from self._end_step()
         if result.error is not None and result.error.kind != "cancelled":
@@ -249,7 +249,7 @@ class RunEvents:
             "usage": [_describe_usage(result)],
         }
 
-    def _describe_outcome(self, result: TurnResult) -> dict[str, Any]:
+    def _describe_outcome(self, result: Turn) -> dict[str, Any]:
         if result.error is not None:
             return {"type": "cancelled"}
         items = list_waiting_items(result.waiting, result.conversation)
@@ -260,7 +260,7 @@ class RunEvents:
         return {"type": "success", **({"pendingToolCallIds": calls} if calls else {})}
 
 
-def _describe_end(result: TurnResult) -> dict[str, Any]:
+def _describe_end(result: Turn) -> dict[str, Any]:
     lists = {"parts": result.parts, "host_calls": result.host_calls, "warnings": result.warnings}
     return {
         "content": result.content,
@@ -288,7 +288,7 @@ def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:
     }
 
 
-def _describe_usage(result: TurnResult) -> dict[str, Any]:
+def _describe_usage(result: Turn) -> dict[str, Any]:
     usage = result.usage
     counts = {
         "inputTokens": usage.input,

@@ -14,7 +14,7 @@ from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Decided
@@ -46,7 +46,7 @@ class TurnStopped(Refusal):
         )
 
 
-def require_rest(result: TurnResult, engine: Engine, *, is_stopping: bool) -> None:
+def require_rest(result: Turn, engine: Engine, *, is_stopping: bool) -> None:
     """Return where a turn is over, or waits for something that its client can give.
 
     Raises:
@@ -147,7 +147,7 @@ class LiveTurns:
             # It is just beginning or ending: the next look will see a turn that runs, or one at rest.
             await asyncio.wait((task,), timeout=0.01)
 
-        async def go_on(on_delta: DeltaObserver) -> TurnResult:
+        async def go_on(on_delta: DeltaObserver) -> Turn:
             engine = self._find_engine(root)
             return await engine.conversation(conversation).aresume(decision, on_delta=on_delta)
 
@@ -166,7 +166,7 @@ class LiveTurns:
             log.error("conversation %s: %s", conversation, type(error).__name__, exc_info=error)
             self._feeds.publish_fault(conversation, "internal error")
             raise
-        if isinstance(result, TurnResult):
+        if isinstance(result, Turn):
             try:
                 require_rest(result, self._engine, is_stopping=self._slots.is_closed)
             except TurnStopped as stop:

@@ -33,7 +33,7 @@ from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOptions, read_heading_options
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.recovery import RecoveredTurn
 from toolchart.specs.chat_messages import require_words
 from toolchart.states.errors import NotFound
@@ -128,7 +128,7 @@ async def _run_message(
     options: TurnOptions = {**_read_turn_options(form, history), **heading}
     engine = get_site(request).client_tools.choose_engine(name)
 
-    async def run_turn(on_delta: DeltaObserver) -> TurnResult:
+    async def run_turn(on_delta: DeltaObserver) -> Turn:
         options["on_delta"] = on_delta
         return await engine.arun(form.message, **options)
 
@@ -177,7 +177,7 @@ async def answer_question(request: Request) -> Response:
     site, name, by = get_site(request), find_named_conversation(request), get_access(request).name
     root = find_root(site.engine.store, name)
 
-    async def give_answer(on_delta: DeltaObserver | None = None) -> TurnResult | None:
+    async def give_answer(on_delta: DeltaObserver | None = None) -> Turn | None:
         engine = site.client_tools.find_engine(root)
         return await engine.conversation(name).aanswer(form.content, question=form.question, by=by)
 
@@ -204,7 +204,7 @@ async def resume(request: Request) -> Response:
     return await _answer_turn(request, name, lambda on_delta: conversation.aresume(on_delta=on_delta))
 
 
-def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
+def _answer_result(name: str, result: Turn | None) -> JsonAnswer:
     if result is None:
         return JsonAnswer({"conversation": name}, status_code=202)
     row = {**result.to_dict(), "is_over": result.is_over}
@@ -234,7 +234,7 @@ async def read_conversation(request: Request) -> Response:
     return JsonAnswer({**overview, "is_running": is_running, "result": newest})
 
 
-def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
+def _describe_newest_turn(engine: Engine, name: str) -> Turn | None:
     try:
         return engine.conversation(name).read_turn()
     except NotFound:  # it has no turn yet

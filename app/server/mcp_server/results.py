@@ -9,7 +9,7 @@ import mcp_types as types
 import msgspec
 
 from toolchart.app.server.protocols.waiting import list_waiting_items
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.states.content import AudioPart, CitationPart, FilePart, ImagePart, Media
 from toolchart.workers.json_data import to_json_data
 
@@ -43,7 +43,7 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 }
 
 
-def build_call_result(result: TurnResult) -> types.CallToolResult:
+def build_call_result(result: Turn) -> types.CallToolResult:
     """The result of a tool call: the answer of the turn, or what it waits for."""
     waiting = [
         {"for": item.kind.reason, "tool": item.tool, "message": item.message, "arguments": item.arguments}
@@ -75,7 +75,7 @@ def build_call_result(result: TurnResult) -> types.CallToolResult:
     )
 
 
-def _list_media(result: TurnResult) -> list[types.ContentBlock]:
+def _list_media(result: Turn) -> list[types.ContentBlock]:
     """The pictures, sounds and files of an answer. MCP knows pictures and sounds as bytes alone."""
     blocks: list[types.ContentBlock] = []
     for part in result.parts:
@@ -104,6 +104,6 @@ def build_failure(message: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)
 
 
-def _describe_waiting(result: TurnResult, waiting: list[dict[str, Any]]) -> str:
+def _describe_waiting(result: Turn, waiting: list[dict[str, Any]]) -> str:
     what = "; ".join(f"{item['for']}: {item['message']}" for item in waiting) or "nothing that can be said"
     return f"The turn of conversation {result.conversation} is open. It waits for {what}"

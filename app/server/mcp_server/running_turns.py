@@ -20,7 +20,7 @@ from toolchart.app.server.mcp_server.results import build_call_result
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, read_times
 from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.app.server.site import Site
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 
 TASKS = "io.modelcontextprotocol/tasks"
 
@@ -50,11 +50,11 @@ class RunningTurns:
     def __init__(self, site: Site, task_after_s: float) -> None:
         self._site = site
         self._task_after_s = task_after_s
-        self._turns: dict[str, asyncio.Task[TurnResult]] = {}
+        self._turns: dict[str, asyncio.Task[Turn]] = {}
 
     async def wait_for(
-        self, conversation: str, turn: Coroutine[Any, Any, TurnResult], *, may_be_task: bool
-    ) -> TurnResult | dict[str, Any]:
+        self, conversation: str, turn: Coroutine[Any, Any, Turn], *, may_be_task: bool
+    ) -> Turn | dict[str, Any]:
         """The result of a turn; a handle where it takes longer and may be a task.
 
         Cancelling this cancels the turn, unless it has become a task.
@@ -71,7 +71,7 @@ class RunningTurns:
             return task.result()
         return {**await self._describe_task(conversation), "resultType": "task", "status": "working"}
 
-    def _forget(self, conversation: str, task: asyncio.Task[TurnResult]) -> None:
+    def _forget(self, conversation: str, task: asyncio.Task[Turn]) -> None:
         if self._turns.get(conversation) is task:
             del self._turns[conversation]
         if not task.cancelled():
@@ -109,7 +109,7 @@ class RunningTurns:
             "pollIntervalMs": POLL_MS,
         }
 
-    def _describe_status(self, result: TurnResult, access: Access) -> dict[str, Any]:
+    def _describe_status(self, result: Turn, access: Access) -> dict[str, Any]:
         if result.error is not None and result.error.kind == "cancelled":
             return {"status": "cancelled", "statusMessage": result.error.message}
         requests = build_input_requests(list_waiting_items(result.waiting, result.conversation), access)

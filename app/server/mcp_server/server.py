@@ -36,7 +36,7 @@ from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.app.server.site import Site
 from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.specs.chat_messages import require_words
 from toolchart.specs.secrets import strike_secret_bytes
@@ -341,7 +341,7 @@ class _Calls:
         result = await self._turns.wait_for(conversation, turn, may_be_task=_knows_tasks(context))
         return result if isinstance(result, dict) else self._answer_call(context, result, access)
 
-    def _answer_call(self, context: _Context, result: TurnResult, access: Access) -> HandlerResult:
+    def _answer_call(self, context: _Context, result: Turn, access: Access) -> HandlerResult:
         """The result; where the turn waits for something that the client can ask its user, that request."""
         items = list_waiting_items(result.waiting, result.conversation) if _can_ask(context) else []
         requests = build_input_requests(items, access)
@@ -441,12 +441,12 @@ def _read_arguments(arguments: dict[str, Any]) -> tuple[str, str]:
     return message, conversation or generate_conversation_id()
 
 
-async def _watch_turn(context: _Context, pieces: Pieces) -> TurnResult:
+async def _watch_turn(context: _Context, pieces: Pieces) -> Turn:
     """Run a turn to its end; each step is reported to a client that wants to know of progress."""
     steps = 0
     async with aclosing(pieces):
         async for piece in pieces:
-            if isinstance(piece, TurnResult):
+            if isinstance(piece, Turn):
                 return piece
             if isinstance(piece, StepTaken):
                 steps += 1

@@ -21,12 +21,12 @@ from toolchart.app.server.protocols.contents import describe_turn, describe_usag
 from toolchart.app.server.protocols.turns import HELD, AnswerText, count_seconds
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.engine.runtime.agent import INSTRUCTIONS
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import CitationPart, ImagePart, encode_chat_source
 from toolchart.states.events import Settings, ToolFinished
-from toolchart.states.messages import Delta, ToolCall, ToolDefinition, encode_arguments
+from toolchart.states.messages import ToolCall, ToolDefinition, encode_arguments
 from toolchart.states.snapshot import Snapshot
 
 SERVER_LABEL = "toolchart"
@@ -84,7 +84,7 @@ class ResponseBuilder:
             "tools": [_describe_tool(tool) for tool in tools],
         }
 
-    def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
+    def take(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """The events of a piece, the first with those that begin a response; the result ends the response."""
         change = self._text.take(piece)
         if isinstance(piece, StepTaken) and piece.step.snapshot is self._text.steps.snapshot:
@@ -97,7 +97,7 @@ class ResponseBuilder:
             yield from self._write(change.text)
         if isinstance(piece, StepTaken) and isinstance(piece.event, ToolFinished):
             yield from self._add_finished_call(piece, piece.event)
-        if isinstance(piece, TurnResult):
+        if isinstance(piece, Turn):
             yield from self._complete(piece)
 
     def fail(self, message: str) -> Iterator[dict[str, Any]]:
@@ -221,7 +221,7 @@ class ResponseBuilder:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _complete(self, result: TurnResult) -> Iterator[dict[str, Any]]:
+    def _complete(self, result: Turn) -> Iterator[dict[str, Any]]:
         yield from self._end_message(result.citations)
         for part in result.parts:
             if isinstance(part, ImagePart) and part.data:
@@ -273,7 +273,7 @@ class ResponseBuilder:
         return {**self.response, "output": list(self._output)}
 
 
-def _describe_turn(result: TurnResult) -> dict[str, Any]:
+def _describe_turn(result: Turn) -> dict[str, Any]:
     """What an item of a response has no place for: sounds, files, pictures by address."""
     has_address = any(isinstance(part, ImagePart) and not part.data for part in result.parts)
     return describe_turn(result, shown=(CitationPart,) if has_address else (CitationPart, ImagePart))
@@ -319,7 +319,7 @@ def _describe_format(format_: Any) -> dict[str, Any]:
     return {"format": {"description": None, "strict": False, **schema, "type": "json_schema"}}
 
 
-def _build_usage(result: TurnResult) -> dict[str, Any]:
+def _build_usage(result: Turn) -> dict[str, Any]:
     usage = result.usage
     prompt, answer, total = describe_usage(usage)
     return {

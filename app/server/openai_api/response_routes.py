@@ -52,10 +52,9 @@ from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.engine.runtime.result import TurnResult, build_turn_result
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn, build_turn
+from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.states.errors import LogConflict, ToolchartError
-from toolchart.states.messages import Delta
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -369,7 +368,7 @@ async def _reopen_response(
     return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
 
 
-async def _iterate_pieces(pieces: Sequence[StepTaken | Delta | TurnResult]) -> Pieces:
+async def _iterate_pieces(pieces: Sequence[Piece]) -> Pieces:
     for piece in pieces:
         yield piece
 
@@ -423,11 +422,9 @@ def _read_steps(engine: Engine, name: ResponseName) -> list[ReplayedStep]:
     return steps
 
 
-def _list_pieces(
-    engine: Engine, name: ResponseName, steps: Sequence[ReplayedStep]
-) -> list[StepTaken | Delta | TurnResult]:
+def _list_pieces(engine: Engine, name: ResponseName, steps: Sequence[ReplayedStep]) -> list[Piece]:
     """What a stream of the response has yielded."""
-    pieces: list[StepTaken | Delta | TurnResult] = []
+    pieces: list[Piece] = []
     stream = AnswerStream(pieces.append)
     for entry in steps:
         event = entry.step.event
@@ -438,12 +435,12 @@ def _list_pieces(
     return pieces
 
 
-def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> TurnResult:
+def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> Turn:
     """The result at a record; of the newest one with what waits in the children."""
     newest = engine.store.read_last_line(conversation)
     if newest is not None and newest[0] == last.record.seq:
         return engine.conversation(conversation).read_turn()
-    return build_turn_result(last.step.snapshot, conversation)
+    return build_turn(last.step.snapshot, conversation)
 
 
 def _iterate_steps(engine: Engine, name: ResponseName) -> Iterator[ReplayedStep]:

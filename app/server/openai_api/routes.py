@@ -45,12 +45,11 @@ from toolchart.engine.reading.steps import read_turn_start
 from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import AudioPart, CitationPart, ImagePart, encode_chat_part, encode_chat_source
 from toolchart.states.errors import ToolchartError
-from toolchart.states.messages import Delta
 
 ROUTES = RouteGroup(shape_error=shape_error)
 
@@ -89,12 +88,12 @@ async def complete_chat(request: Request) -> Response:
     )
 
 
-Describe = Callable[[TurnResult], dict[str, Any]]
+Describe = Callable[[Turn], dict[str, Any]]
 """What an answer has under the key `toolchart`."""
 
 
 def _describe_turn(
-    engine: Engine, ignored: list[str], result: TurnResult, *, has_instructions: bool
+    engine: Engine, ignored: list[str], result: Turn, *, has_instructions: bool
 ) -> dict[str, Any]:
     if has_instructions:
         started = read_turn_start(engine.store, result.conversation)
@@ -104,7 +103,7 @@ def _describe_turn(
     return {**described, "ignored": ignored} if ignored else described
 
 
-def _read_newest_second(engine: Engine, result: TurnResult) -> int:
+def _read_newest_second(engine: Engine, result: Turn) -> int:
     """When the newest record of a turn's conversation was written."""
     return count_seconds(read_times(engine, result.conversation)[1])
 
@@ -138,7 +137,7 @@ _FINISH_REASONS = {"length": "length", "content_filter": "content_filter"}
 """By finish reason of the last reply: the API's word; `stop` for any other."""
 
 
-def build_completion(result: TurnResult, model: str, created: int, describe: Describe) -> dict[str, Any]:
+def build_completion(result: Turn, model: str, created: int, describe: Describe) -> dict[str, Any]:
     """The whole answer to a request.
 
     Args:
@@ -176,7 +175,7 @@ def build_completion(result: TurnResult, model: str, created: int, describe: Des
 _SHOWN_PARTS = (ImagePart, AudioPart, CitationPart)
 
 
-def build_parts(result: TurnResult) -> dict[str, Any]:
+def build_parts(result: Turn) -> dict[str, Any]:
     """The keys of a message for what an answer has beside text; only those that it needs.
 
     Source: `chat_completion_message.py` (`annotations`, `audio`); `images` is OpenRouter's.
@@ -214,7 +213,7 @@ def _list_arguments(item: WaitingItem) -> dict[str, Any]:
     return {"tool": item.tool, "arguments": item.arguments, **({"runs": item.runs} if item.runs else {})}
 
 
-def find_finish_reason(result: TurnResult, items: list[WaitingItem]) -> str:
+def find_finish_reason(result: Turn, items: list[WaitingItem]) -> str:
     """Why the answer ends: the API's word."""
     if items:
         return "tool_calls"
@@ -223,7 +222,7 @@ def find_finish_reason(result: TurnResult, items: list[WaitingItem]) -> str:
     return _FINISH_REASONS.get(result.finish_reason, "stop")
 
 
-def build_usage(result: TurnResult) -> dict[str, Any]:
+def build_usage(result: Turn) -> dict[str, Any]:
     """Tokens of the turn."""
     usage = result.usage
     prompt, answer, total = describe_usage(usage)
@@ -257,12 +256,12 @@ async def stream_completion(
         async with aclosing(pieces):
             async for piece in pieces:
                 words = text.take(piece).text
-                if not head and (text.steps.first_at or isinstance(piece, TurnResult)):
+                if not head and (text.steps.first_at or isinstance(piece, Turn)):
                     head = _make_head(engine, piece, text.steps.first_at, model)
                     yield _make_chunk(head, {"role": "assistant", "content": ""})
                 if words:
                     yield _make_chunk(head, {"content": words})
-                if isinstance(piece, TurnResult):
+                if isinstance(piece, Turn):
                     if text.is_contradicted:
                         yield ServerEvent(data=shape_contradiction(piece.conversation))
                         break
@@ -276,11 +275,9 @@ async def stream_completion(
     yield ServerEvent(data="[DONE]")
 
 
-def _make_head(
-    engine: Engine, piece: StepTaken | Delta | TurnResult, first_at: str, model: str
-) -> dict[str, Any]:
+def _make_head(engine: Engine, piece: Piece, first_at: str, model: str) -> dict[str, Any]:
     """What all chunks have, made with the first piece: the time is that of its record."""
-    is_whole = isinstance(piece, TurnResult)
+    is_whole = isinstance(piece, Turn)
     return {
         "id": f"chatcmpl-{secrets.token_hex(8)}",
         "object": "chat.completion.chunk",
@@ -290,7 +287,7 @@ def _make_head(
 
 
 def _list_last_events(
-    head: dict[str, Any], result: TurnResult, describe: Describe, *, include_usage: bool
+    head: dict[str, Any], result: Turn, describe: Describe, *, include_usage: bool
 ) -> list[ServerEvent]:
     if result.error is not None:
         return [ServerEvent(data=shape_turn_error(result.error))]

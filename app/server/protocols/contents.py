@@ -10,7 +10,7 @@ from pydantic import WithJsonSchema
 
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.specs.chat_messages import History, read_content, read_history, require_words
 from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
@@ -109,7 +109,7 @@ def describe_usage(usage: Usage) -> tuple[int, int, int]:
     return prompt, answer, usage.total or prompt + answer
 
 
-def describe_turn(result: TurnResult, *, shown: tuple[type, ...] = ()) -> dict[str, Any]:
+def describe_turn(result: Turn, *, shown: tuple[type, ...] = ()) -> dict[str, Any]:
     """What this server says about a turn beyond the API, under the key `toolchart`.
 
     Args:

@@ -24,14 +24,14 @@ from toolchart.engine.reading.waiting import read_waiting
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
-from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken, stream_turn
+from toolchart.engine.runtime.result import Turn
+from toolchart.engine.runtime.streaming import Piece, StepTaken, stream_turn
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.events import Decided
-from toolchart.states.messages import Delta, Doubt, TextDelta, TextWithdrawn
+from toolchart.states.messages import Doubt, TextDelta, TextWithdrawn
 from toolchart.states.snapshot import Snapshot
 
-Pieces: TypeAlias = AsyncGenerator["StepTaken | Delta | TurnResult", None]
+Pieces: TypeAlias = AsyncGenerator[Piece, None]
 """What a turn yields; its result is the last."""
 
 
@@ -113,7 +113,7 @@ async def begin_once(
 
 async def find_begun_turn(
     site: Site, engine: Engine, conversation: str, message: str, options: StreamOptions
-) -> Callable[..., CoroutineType[Any, Any, TurnResult]]:
+) -> Callable[..., CoroutineType[Any, Any, Turn]]:
     """What gives the turn that a request with a key has begun before a restart; see `begin_once`.
 
     Raises:
@@ -125,7 +125,7 @@ async def find_begun_turn(
     if site.live_turns.is_running(conversation):
         raise refuse_for_now(f"conversation {conversation!r} is being answered", 1.0, status=409)
 
-    async def find_turn(**watchers: Any) -> TurnResult:
+    async def find_turn(**watchers: Any) -> Turn:
         if difference is None:
             return await engine.arun_once(message, **options, **watchers)
         # The agent is another one since. What was begun is this request's all the same.
@@ -149,11 +149,11 @@ async def continue_turn(
     return await _start(_hold_slot(site, _apply_answers(site, engine, answers, by, output_type)))
 
 
-async def finish_turn(pieces: Pieces) -> TurnResult:
+async def finish_turn(pieces: Pieces) -> Turn:
     """The result of a turn that nobody watches."""
     async with aclosing(pieces):
         async for piece in pieces:
-            if isinstance(piece, TurnResult):
+            if isinstance(piece, Turn):
                 return piece
     raise AssertionError("a turn yields its result last")
 
@@ -162,7 +162,7 @@ async def _hold_slot(site: Site, pieces: Pieces) -> Pieces:
     with site.turns.hold():
         async with aclosing(pieces):
             async for piece in pieces:
-                if isinstance(piece, TurnResult):
+                if isinstance(piece, Turn):
                     require_rest(piece, site.engine, is_stopping=site.is_stopping)
                 yield piece
 
@@ -174,7 +174,7 @@ async def _start(pieces: Pieces) -> Pieces:
     return _chain(first, pieces)
 
 
-async def _chain(first: StepTaken | Delta | TurnResult, pieces: Pieces) -> Pieces:
+async def _chain(first: Piece, pieces: Pieces) -> Pieces:
     async with aclosing(pieces):
         yield first
         async for piece in pieces:
@@ -197,13 +197,13 @@ async def _apply_answers(
         if outcomes:
             async with aclosing(engine.conversation(root).stream_resume(output_type=output_type)) as pieces:
                 async for piece in pieces:
-                    if not (others and isinstance(piece, TurnResult)):
+                    if not (others and isinstance(piece, Turn)):
                         yield piece
         for index, answered in enumerate(others):
             is_last = index == len(others) - 1
             async with aclosing(_apply_answer(engine, answered, by, output_type)) as pieces:
                 async for piece in pieces:
-                    if is_last or not isinstance(piece, TurnResult):
+                    if is_last or not isinstance(piece, Turn):
                         yield piece
     finally:
         site.client_tools.drop_outcomes(list(outcomes))
@@ -333,7 +333,7 @@ class AnswerText:
         self.is_contradicted = False
         """Whether the client has read a text that the answer does not begin with, and cannot be told so."""
 
-    def take(self, piece: StepTaken | Delta | TurnResult) -> TextChange:
+    def take(self, piece: Piece) -> TextChange:
         """What a piece changes."""
         match piece:
             case TextDelta():
@@ -349,7 +349,7 @@ class AnswerText:
                     return self._withdraw(piece.reason)
             case StepTaken():
                 self.steps.take(piece)
-            case TurnResult() if piece.is_over and piece.error is None:
+            case Turn() if piece.is_over and piece.error is None:
                 self._said, self._is_level = [piece.content], False
                 change = self._pass_on("")
                 self.is_contradicted = not self._is_level

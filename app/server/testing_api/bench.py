@@ -18,7 +18,7 @@ from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.site import Site
 from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.result import FinishedCall, TurnResult
+from toolchart.engine.runtime.result import FinishedCall, Turn
 from toolchart.specs.models import AgentSpec, Handler, HandlerTools, LLMConfig, ToolsConfig
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
@@ -76,7 +76,7 @@ class BenchQuery(msgspec.Struct, frozen=True, kw_only=True):
 class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a test."""
 
-    result: TurnResult
+    result: Turn
     validation: dict[str, Any]
 
 
@@ -110,7 +110,7 @@ class Bench:
             result=result, validation=encode_status(query.llm, query.model, ratings.get(name))
         )
 
-    async def _ask_model(self, query: BenchQuery, access: Access) -> TurnResult:
+    async def _ask_model(self, query: BenchQuery, access: Access) -> Turn:
         served = self._site.engine
         llms = [query.llm] if query.llm_config is None else []
         spec = build_bench_spec(served.spec, query)
@@ -172,7 +172,7 @@ def build_bench_spec(spec: AgentSpec, query: BenchQuery) -> AgentSpec:
     return bench
 
 
-def judge_result(result: TurnResult, query: str) -> Entry | None:
+def judge_result(result: Turn, query: str) -> Entry | None:
     """The entry in the record of the model; None where the turn says nothing about it.
 
     A free question counts as a success where at least one call has succeeded.
@@ -228,7 +228,7 @@ def encode_call(call: FinishedCall) -> dict[str, Any]:
     }
 
 
-def explain_failure(result: TurnResult, provider: str) -> tuple[int, str]:
+def explain_failure(result: Turn, provider: str) -> tuple[int, str]:
     """HTTP status and text for a turn that ended in error."""
     error, model = result.error, result.model
     assert error is not None

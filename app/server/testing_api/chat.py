@@ -26,7 +26,7 @@ from toolchart.engine.log.family import name_context
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.states.errors import ToolchartError
 
 ROUTES = RouteGroup()
@@ -71,11 +71,11 @@ async def _answer_message(request: Request) -> Response:
     history = [_convert_message(message) for message in form.previousMessages]
     engine, options = site.engine, site.claim(get_access(request), name)
     options.update({"history": history, "variables": variables})
-    run_turn: Callable[..., Coroutine[Any, Any, TurnResult]] = partial(engine.arun, prompt, **options)
+    run_turn: Callable[..., Coroutine[Any, Any, Turn]] = partial(engine.arun, prompt, **options)
     if keyed is not None and engine.store.read_last_line(name) is not None:
         run_turn = await find_begun_turn(site, engine, name, prompt, options)
     task = site.live_turns.begin(name, lambda on_delta: run_turn(on_delta=on_delta))
-    result: TurnResult = await site.live_turns.wait(name, task, until_rest=True)
+    result: Turn = await site.live_turns.wait(name, task, until_rest=True)
     if result.error is not None:
         details = {"message": result.error.message, "conversation": name}
         raise Refusal(500, "Internal server error", details=details)
@@ -91,14 +91,14 @@ async def _answer_message(request: Request) -> Response:
     )
 
 
-def _write_response(result: TurnResult) -> str:
+def _write_response(result: Turn) -> str:
     """What the page shows: the answer, and a sentence where there is none yet."""
     if result.is_over or result.awaits_user:
         return result.content if result.content.strip() else "The model has answered without any text."
     return f"{result.content}\n\n{_describe_waiting(result)}".strip()
 
 
-def _describe_waiting(result: TurnResult) -> str:
+def _describe_waiting(result: Turn) -> str:
     """What a turn waits for, and where a person can go on with it."""
     place = f"The answer will stand at /chat/{result.conversation}."
     if result.pending_approvals:

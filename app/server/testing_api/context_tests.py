@@ -25,7 +25,7 @@ from toolchart.app.server.testing_api.entries import explain_no_entry, find_entr
 from toolchart.app.server.testing_api.forms import IntentForm, SearchForm, TopicForm
 from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.turn_context import (
     OTHER,
     SearchResult,
@@ -303,7 +303,7 @@ def _choose_model(spec: AgentSpec, config: Mapping[str, Any], model: str) -> Mod
     return ModelChoice(llm=name, model=model)
 
 
-def _refuse_failure(result: TurnResult, name: str) -> None:
+def _refuse_failure(result: Turn, name: str) -> None:
     """Refuse to answer a test whose model could not be asked.
 
     Raises:
@@ -317,7 +317,7 @@ def _refuse_failure(result: TurnResult, name: str) -> None:
 
 async def _find_context(
     site: Site, access: Access, spec: AgentSpec, message: str, variables: Mapping[str, Any], function: Any
-) -> TurnResult:
+) -> Turn:
     """The turn in which the context was found, by the chart of a spec."""
     options = site.claim(access, f"test-{generate_conversation_id()}")
     options["variables"] = dict(variables)

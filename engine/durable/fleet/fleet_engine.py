@@ -26,7 +26,7 @@ from toolchart.engine.runtime.parts import (
     build_hooks,
     read_heading_options,
 )
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.engine.turns.items import build_user_said
 from toolchart.engine.turns.turn import build_later_record_error
@@ -109,9 +109,7 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
-    async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, follows: int | None
-    ) -> TurnResult:
+    async def _begin_turn(self, name: str, message: str, options: TurnOptions, follows: int | None) -> Turn:
         """As `Engine._begin_turn`; a worker runs the turn.
 
         Raises:
@@ -160,7 +158,7 @@ class FleetEngine(Engine):
         newest = self.store.read_last_line(conversation)
         return newest[0] + 1 if newest is not None else 0
 
-    async def follow(self, stretch: Stretch, hooks: TurnHooks, first_seq: int) -> TurnResult:
+    async def follow(self, stretch: Stretch, hooks: TurnHooks, first_seq: int) -> Turn:
         """The result of a turn when it rests; its steps are observed meanwhile.
 
         Raises:
@@ -227,7 +225,7 @@ class FleetConversation(Conversation):
         dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
+    ) -> Turn:
         """As `Conversation.aresume`; a worker goes on with the turn."""
         refuse_dependencies(dependencies)
         root = find_root(self._fleet.store, self.id)
@@ -237,7 +235,7 @@ class FleetConversation(Conversation):
         options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
         return self._keep(await self._fleet.follow(stretch, build_hooks(options), first_seq))
 
-    async def adecide(self, decision: Decided) -> TurnResult | None:
+    async def adecide(self, decision: Decided) -> Turn | None:
         """As `Conversation.adecide`; a turn that runs on a worker gets the decision."""
         if self.is_running:
             await self._client.decide(self.id, decision)
@@ -251,12 +249,12 @@ class FleetConversation(Conversation):
         question: str | None = None,
         by: str | None = None,
         dependencies: Any = None,
-    ) -> TurnResult | None:
+    ) -> Turn | None:
         """As `Conversation.aanswer`; a turn that runs on a worker gets the answer."""
         refuse_dependencies(dependencies)
         return await self._hand_over(partial(self._client.answer, self.id, content, question=question, by=by))
 
-    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> TurnResult | None:
+    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> Turn | None:
         """As `Conversation.acancel`; a turn that runs on a worker hears of it."""
         return await self._hand_over(partial(self._client.cancel, self.id, reason, author=author))
 
@@ -280,7 +278,7 @@ class FleetConversation(Conversation):
         root = find_root(self._fleet.store, self.id)
         return root in [lease.conversation for lease in self._fleet.store.list_leases()]
 
-    async def _hand_over(self, hand_over: Callable[[], Awaitable[Stretch]]) -> TurnResult | None:
+    async def _hand_over(self, hand_over: Callable[[], Awaitable[Stretch]]) -> Turn | None:
         """Hand something over; the result when the turn rests, or None where it runs already."""
         is_running = self.is_running
         first_seq = self._fleet.find_next_seq(find_root(self._fleet.store, self.id))

@@ -19,7 +19,7 @@ from toolchart import effect
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.states.errors import SpecError
 
 CHART = {
@@ -49,7 +49,7 @@ class Stats:
     first: str
 
 
-def run_function(function: Any, arguments: dict[str, Any], message: str = "one two three") -> TurnResult:
+def run_function(function: Any, arguments: dict[str, Any], message: str = "one two three") -> Turn:
     """The result of a turn that calls a function once."""
     with make_engine(function, arguments) as engine:
         result = engine.run(message, conversation="c")

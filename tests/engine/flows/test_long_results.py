@@ -11,7 +11,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log import record as records
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
@@ -67,7 +67,7 @@ def assert_whole_log(engine: Engine) -> None:
     assert list(replay_conversation(engine.store, "c"))
 
 
-def run_turn(engine: Engine) -> TurnResult:
+def run_turn(engine: Engine) -> Turn:
     """The turn of the conversation `c`."""
     result = engine.run("read them", conversation="c")
     assert (result.content, result.error) == ("done", None)

@@ -12,7 +12,7 @@ from flow_conversations import CONVERSATIONS
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
@@ -32,7 +32,7 @@ PATTERNS = (
 """The seven patterns that other systems write in some twenty lines of code."""
 
 
-def run_flow(name: str, log: Any = "memory") -> tuple[Engine, TurnResult]:
+def run_flow(name: str, log: Any = "memory") -> tuple[Engine, Turn]:
     """An engine after the conversation of a flow, and its last result; the caller closes the engine."""
     engine = Engine(name, log=log)
     messages, _, _ = CONVERSATIONS[name]

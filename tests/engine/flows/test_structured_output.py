@@ -14,7 +14,7 @@ from web import WebAnswer, serve_web
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import Turn
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
@@ -71,7 +71,7 @@ def make_spec(**changes: Any) -> dict[str, Any]:
     }
 
 
-def judge(replies: Sequence[str | Reply], **changes: Any) -> tuple[TurnResult, list[Request]]:
+def judge(replies: Sequence[str | Reply], **changes: Any) -> tuple[Turn, list[Request]]:
     """The result of one turn on scripted replies, and every request that was made; the log replays."""
     provider = ScriptedProvider(replies)
     with Engine(make_spec(**changes), log="memory", providers={"m": provider}) as engine:

@@ -10,7 +10,7 @@ import pytest
 from agents import make_engine, reply_with_calls
 from pydantic import BaseModel
 
-from toolchart import Decided, IllegalEvent, SpecError, StepTaken, TextDelta, TurnResult
+from toolchart import Decided, IllegalEvent, SpecError, StepTaken, TextDelta, Turn
 from toolchart.engine.log.replay import replay_conversation
 
 ASKING: dict[str, Any] = {"approval": [{"tools": "echo", "decision": "ask"}]}
@@ -75,9 +75,9 @@ async def test_a_turn_streams_on_after_an_approval() -> None:
     async with make_engine([CALL, "it is done", CALL, "twice"], **ASKING) as engine:
         conversation = engine.conversation("c")
         first = [piece async for piece in conversation.stream("go")]
-        assert isinstance(first[-1], TurnResult)
+        assert isinstance(first[-1], Turn)
         second = [piece async for piece in conversation.stream_approval()]
-        assert isinstance(second[-1], TurnResult)
+        assert isinstance(second[-1], Turn)
         assert second[-1].content == "it is done"
         assert any(isinstance(piece, StepTaken) for piece in second)
         assert "".join(piece.text for piece in second if isinstance(piece, TextDelta)) == "it is done"
@@ -95,7 +95,7 @@ async def test_a_second_approval_at_the_same_time_is_refused() -> None:
         answers = await asyncio.gather(
             *(engine.conversation("c").aresume(decision) for _ in range(3)), return_exceptions=True
         )
-        results = [answer for answer in answers if isinstance(answer, TurnResult)]
+        results = [answer for answer in answers if isinstance(answer, Turn)]
         assert [result.content for result in results] == ["done"]
         assert all(isinstance(one, (SpecError, IllegalEvent)) for one in answers if one not in results)
         events = [json.loads(line)["event"]["type"] for line in engine.store.read_lines("c")]

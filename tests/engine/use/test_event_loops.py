@@ -15,7 +15,7 @@ import pytest
 from agents import make_spec
 from counting_host import TEXT, CountingHost, serve_counting_host
 
-from toolchart import Engine, TurnResult, arerun
+from toolchart import Engine, Turn, arerun
 from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -47,7 +47,7 @@ def open_engine(host: CountingHost, kind: str = "chat", log: Any = "memory", **c
     return Engine(make_spec(llms={"model": entry}, **changes), log=log)
 
 
-def expect_answer(result: TurnResult) -> None:
+def expect_answer(result: Turn) -> None:
     """The turn has the host's answer."""
     assert (result.ok, result.content) == (True, TEXT), result.failure
 
@@ -85,7 +85,7 @@ def test_threads_with_a_loop_each_share_an_engine(host: CountingHost, tmp_path: 
     another one's loop or loses a record."""
     engine = open_engine(host, log=log if log == "memory" else tmp_path / log)
 
-    def work(number: int) -> list[TurnResult]:
+    def work(number: int) -> list[Turn]:
         return [asyncio.run(engine.arun("go", conversation=f"c{number}")) for _ in range(4)]
 
     with ThreadPoolExecutor(6) as threads:
@@ -294,8 +294,8 @@ def test_leases_are_prolonged_on_each_loop(tmp_path: Path) -> None:
 def test_a_blocking_call_does_not_render_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """`signal` renders the old handler of Ctrl-C, which names the task of the call; so a result of a megabyte
     must not be what that task returns."""
-    renderings: list[TurnResult] = []
-    monkeypatch.setattr(TurnResult, "__repr__", lambda result: renderings.append(result) or "a result")
+    renderings: list[Turn] = []
+    monkeypatch.setattr(Turn, "__repr__", lambda result: renderings.append(result) or "a result")
     with Engine(make_spec(), log="memory") as engine:
         assert engine.run("go").content == "unused"
     assert renderings == []

@@ -10,7 +10,7 @@ import pytest
 from agents import make_engine, make_spec, reply_with_calls
 from typing_extensions import TypedDict
 
-from toolchart import Decided, Engine, SpecError, TurnResult, rerun
+from toolchart import Decided, Engine, SpecError, Turn, rerun
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -39,7 +39,7 @@ def make_handlers(form: Any = COUNTED) -> list[dict[str, Any]]:
     return [{name: value for name, value in handler.items() if value is not None}]
 
 
-def expect_bad_output(result: TurnResult) -> None:
+def expect_bad_output(result: Turn) -> None:
     """A turn whose answers broke the form ended in that error, and says what is wrong."""
     assert (result.ok, result.data) == (False, None)
     assert result.error is not None

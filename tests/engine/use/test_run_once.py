@@ -19,9 +19,9 @@ from toolchart import (
     Message,
     NotFound,
     SpecError,
+    Turn,
     TurnCancelled,
     TurnChanged,
-    TurnResult,
     tool,
 )
 from toolchart.engine.log.replay import replay_conversation
@@ -283,7 +283,7 @@ HANDLERS: dict[str, Any] = {
 }
 
 
-def run_request(engine: Engine, changes: dict[str, Any]) -> TurnResult:
+def run_request(engine: Engine, changes: dict[str, Any]) -> Turn:
     """Run the request with changes once."""
     options = {**REQUEST, **changes}
     return engine.run_once(options.pop("message"), conversation="k", **options)

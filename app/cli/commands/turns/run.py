@@ -35,7 +35,7 @@ from toolchart.specs.document_files import read_regular_file
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.result import TurnResult
+    from toolchart.engine.runtime.result import Turn
     from toolchart.states.ports import Store
 
 
@@ -164,7 +164,7 @@ def command(
         if approver is not None:
             approver.tools = engine.tools
         name = (_find_newest(engine.store) if continues else None) or name
-        result: TurnResult | None = None
+        result: Turn | None = None
         with suppress(KeyboardInterrupt):
             options |= {"history": load_history(history) if history is not None else ()}
             options |= {"on_delta": observer.on_delta if streams_answer else None}
