@@ -460,7 +460,8 @@ class EffectPerformer:
             except ToolPending:
                 driver.wait_for_outside(effect)
             else:
-                outcome = await self._add_agent(outcome)
+                if driver.dependencies.agent_calls is not None:
+                    outcome = await driver.dependencies.agent_calls.add_to(outcome)
                 driver.apply_event(replace(outcome, effect=effect.id))
             return
         unanswered_ids = {entry.call.id for entry in calls if entry.outcome is None}
@@ -483,16 +484,12 @@ class EffectPerformer:
         with self._enter_span(effect.id, call.id):
             try:
                 outcome = await self._driver.dependencies.executor.run(call, effect.allowed, starts)
-                return await self._add_agent(outcome)
+                agent_calls = self._driver.dependencies.agent_calls
+                return outcome if agent_calls is None else await agent_calls.add_to(outcome)
             except ToolPending:
                 return None
             finally:
                 starts.leave(call.id)
-
-    async def _add_agent(self, outcome: ToolFinished) -> ToolFinished:
-        """The outcome of a call with what the agent behind its tool used, where it ran one."""
-        agent_calls = self._driver.dependencies.agent_calls
-        return outcome if agent_calls is None else await agent_calls.add_to(outcome)
 
     async def _resolve_call(
         self, effect: RunTools, refusal: RefusedCall, begin: BeginCalls
