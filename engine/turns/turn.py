@@ -470,12 +470,12 @@ class Turns:
         if isinstance(effect, RunAgent):
             return parent_agent.get_child(effect.agent)
         calls = self.load(parent).snapshot.calls if isinstance(effect, RunTools) else ()
-        tools = [parent_agent.tools.registry.get(open_call.call.name) for open_call in calls]
-        item = int(link.get("item", 0))
-        tool = tools[item] if item < len(tools) else None
-        if tool is None or tool.agent is None:
+        registry = parent_agent.tools.registry
+        tools = {item: registry.get(open_call.call.name) for item, open_call in enumerate(calls)}
+        called_agent = getattr(tools.get(int(link.get("item", 0))), "agent", None)
+        if called_agent is None:
             raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
-        return parent_agent.get_child(tool.agent)
+        return parent_agent.get_child(called_agent)
 
     def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> Turn:
         """The result of the newest turn, with its answer as data and what its children wait for."""

@@ -407,3 +407,44 @@ async def test_a_decision_reaches_the_agent_while_another_call_runs() -> None:
         result = await turn
         assert sorted(str(call.value) for call in result.tool_calls) == ["found", "waited"]
         require_whole(engine.store)
+
+
+def test_where_there_is_nothing_to_run_the_outcome_names_its_effect() -> None:
+    """The record of an empty `run_tools` says which effect it answers, like that of any call."""
+    chart = {
+        "states": {
+            "executing": {
+                "initial": True,
+                "enter": "run_tools",
+                "transitions": [
+                    {"event": "tool_finished", "target": "done"},
+                    {"event": "cancelled", "target": "error"},
+                ],
+            },
+            "done": {"final": True, "enter": "say_ok"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+        "effects": {"say_ok": {"answer": "ok"}},
+    }
+    spec = build_spec(chart=chart)
+    spec.pop("tools")
+    with open_engine(ScriptedModel(), ScriptedModel(), spec) as engine:
+        assert engine.run("go", conversation="c").content == "ok"
+        (finished,) = list_events(engine.store, "c", "tool_finished")
+    assert (finished["effect"], finished["call_id"]) == (1, "")
+
+
+def test_a_person_speaks_only_for_an_agent_that_is_still_called() -> None:
+    """Issue 52: where the tool runs no agent any more, an answer for its child is refused."""
+    researcher = ScriptedModel(call_tool("pay", amount=3), "found")
+    store = open_store("memory")
+    with open_engine(
+        ScriptedModel(ASK), researcher, build_paying_spec(), functions=[pay], log=store
+    ) as engine:
+        engine.run("go", conversation="c")
+    spec = build_paying_spec()
+    spec["tools"]["registry"] = [{"name": "research", "implementation": {"type": "mock", "mock_response": 1}}]
+    with open_engine(ScriptedModel(), ScriptedModel(), spec, functions=[pay], log=store) as engine:
+        decision = Decided(call_id="call_1_0_0", approved=True, by="ada")
+        with pytest.raises(SpecError, match=r"does not run 'c\.3\.0' any more"):
+            engine.resume("c.3.0", decision)
