@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import h11
 import msgspec
@@ -18,7 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from toolchart.app.server.site import Site, SiteSettings
+from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.states.errors import SpecError
 
 GRACE_S = 20.0
@@ -31,12 +31,6 @@ CLOSING_S = 5
 """Seconds after that in which what was sent must have been read: with them a stop takes less than the 30 s
 after which orchestrators kill."""
 
-HEADERS_S = 20.0
-"""Seconds within which the headers of a request must have arrived."""
-
-READING_S = 30.0
-"""Seconds after which a client is cut off that does not read what waits for it."""
-
 
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection whose next request does not arrive, or whose answer is not read.
@@ -44,6 +38,9 @@ class TimedProtocol(H11Protocol):
     uvicorn has a time for idle connections, and none for those that send their headers byte by byte, or that
     open a stream and read nothing of it.
     """
+
+    limits: ClassVar[Limits]
+    """Those of the site: each server has a class of its own, from which uvicorn makes its connections."""
 
     _timer: asyncio.TimerHandle | None = None
     _reading_timer: asyncio.TimerHandle | None = None
@@ -72,7 +69,7 @@ class TimedProtocol(H11Protocol):
         super().pause_writing()
         self._stop_waiting_for_reader()
         # Not `close`, which would wait until the client has read everything.
-        self._reading_timer = self.loop.call_later(READING_S, self.transport.abort)
+        self._reading_timer = self.loop.call_later(self.limits.reading_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Go on writing."""
@@ -85,7 +82,7 @@ class TimedProtocol(H11Protocol):
             self._reading_timer = None
 
     def _wait_for_headers(self) -> None:
-        self._timer = self.loop.call_later(HEADERS_S, self._close_if_waiting)
+        self._timer = self.loop.call_later(self.limits.headers_s, self._close_if_waiting)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -195,12 +192,17 @@ class SiteServer(uvicorn.Server):
         on_signal: Callable[[int], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        class SiteProtocol(TimedProtocol):
+            """The protocol with the times of this site."""
+
+            limits = site.limits
+
         # No header of a request changes its address or the client's: `proxy_headers` is off.
         config = uvicorn.Config(
             application,
             ssl_certfile=address.certificate,
             ssl_keyfile=address.key,
-            http=TimedProtocol,
+            http=SiteProtocol,
             ws="none",
             proxy_headers=False,
             server_header=False,

@@ -31,6 +31,10 @@ _ERRORS_S = 2.0
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one server takes on."""
 
+    headers_s: float = 20.0
+    """Seconds within which the headers of a request must have arrived; beyond it the connection is closed."""
+    reading_s: float = 30.0
+    """Seconds after which a client is cut off that does not read what waits for it."""
     body_bytes: int = 10 * 1024 * 1024
     """Size of a request's body."""
     body_s: float = 30.0

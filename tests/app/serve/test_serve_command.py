@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,12 +17,11 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 from agents import make_engine
 from served import bearer, make_site
 
-from toolchart.app.server import serving
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.access.tokens import MIN_TOKEN_CHARACTERS, ROLES, TokenTable, make_tokens
 from toolchart.app.server.application import build_application
-from toolchart.app.server.serving import Address, SiteServer, open_socket
-from toolchart.app.server.site import Site
+from toolchart.app.server.serving import Address, SiteServer, TimedProtocol, open_socket
+from toolchart.app.server.site import Limits, Site
 from toolchart.states.errors import SpecError
 
 
@@ -111,16 +110,24 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
 
 
 @pytest.mark.parametrize("beginning", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0", b"G"])
-def test_a_connection_without_a_request_is_closed(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_a_request_is_closed(beginning: bytes) -> None:
     """Whoever connects and sends nothing, or headers without an end, is let go."""
-    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
+    site = make_site(make_engine(["hello"]), limits=Limits(headers_s=0.2))
     with (
-        run_server(make_site(make_engine(["hello"]))) as (_, listener),
+        run_server(site) as (_, listener),
         socket.create_connection(listener.getsockname(), timeout=120) as connection,
         suppress(BrokenPipeError, ConnectionResetError),  # it was closed before the beginning came
     ):
         connection.sendall(beginning)
         assert connection.recv(100) == b""
+
+
+def test_connections_have_the_times_of_their_site() -> None:
+    """Two servers of one process keep their own times for headers and for readers."""
+    sites = [make_site(limits=Limits(headers_s=seconds, reading_s=seconds)) for seconds in (7.0, 8.0)]
+    servers = [SiteServer(site, build_application(site), Address(port=0)) for site in sites]
+    protocols = [cast("type[TimedProtocol]", server.config.http) for server in servers]
+    assert [protocol.limits for protocol in protocols] == [site.limits for site in sites]
 
 
 def note_places(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -134,10 +141,9 @@ def note_places(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_reader_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever opens a stream and does not read what comes holds no place of a reader for ever."""
-    monkeypatch.setattr(serving, "READING_S", 0.2)
     engine = make_engine(["x" * 8_000_000])
     engine.run("hi", conversation="c1")
-    site = make_site(engine)
+    site = make_site(engine, limits=Limits(reading_s=0.2))
     places = note_places(site.readers, monkeypatch)
     with run_server(site) as (_, listener), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
