@@ -28,6 +28,7 @@ from toolchart.providers.transport.stream_frames import (
     read_end,
 )
 from toolchart.states.call_arguments import quote_repeated_keys
+from toolchart.states.json_bounds import MAX_VALUES, has_more_values
 from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
@@ -162,9 +163,11 @@ def decode_json(content: bytes) -> Any:
     """The value of an answer.
 
     Raises:
-        ProviderError: it is not JSON.
+        ProviderError: it is not JSON, or has more values than `MAX_VALUES`.
     """
     with convert_exceptions(ValueError):
+        if content[MAX_VALUES:] and has_more_values(content, MAX_VALUES):  # a slice costs no call
+            raise build_excess_error(f"the answer has more than {MAX_VALUES:,} JSON values; none was read")
         # The names of calls in any API: an answer without any is read at once.
         if b"tool" in content or b"unction" in content:
             content = quote_repeated_keys(content)
@@ -345,7 +348,7 @@ class HttpAdapter(WireAdapter):
         """
         with convert_exceptions(ValueError):
             response = await self._send(self._client.build_request(method, path, **options))
-            answer = json.loads(response.content)
+            answer = decode_json(response.content)
         return check_object(answer, "the answer is no object")
 
     async def stream_path(self, path: str) -> AsyncGenerator[bytes, None]:

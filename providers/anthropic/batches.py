@@ -7,7 +7,6 @@ job, answered within 24 hours, in any order.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -24,7 +23,7 @@ from toolchart.providers.transport.batches import (
     iterate_lines,
 )
 from toolchart.providers.transport.reply_guard import allow_reply_bytes
-from toolchart.providers.wire_adapter import HttpAdapter
+from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 
 _PATH = "/v1/messages/batches"
 
@@ -81,7 +80,7 @@ class AnthropicBatches:
         data = b'{"requests":[' + b",".join(lines) + b"]}"
         with convert_exceptions(ValueError):
             response = await self._adapter.post(_PATH, data)
-            return _read_batch(json.loads(response.content))
+            return _read_batch(decode_json(response.content))
 
     async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
         """The oldest job since then that has so many calls and is none of the others.

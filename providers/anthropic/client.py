@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.wire_adapter import HttpAdapter
+from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request
@@ -156,7 +155,7 @@ class AnthropicProvider(HttpAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            answer = json.loads((await self.post(f"{_PATH}/count_tokens", encode_body(counted))).content)
+            answer = decode_json((await self.post(f"{_PATH}/count_tokens", encode_body(counted))).content)
         return read_token_count(answer, "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

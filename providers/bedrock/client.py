@@ -8,7 +8,6 @@ botocore is an extra, and imported when a client is made without a key, or the r
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +40,7 @@ from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.wire_adapter import HttpAdapter
+from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import Reply, Request
@@ -141,7 +140,7 @@ class BedrockProvider(HttpAdapter):
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         data = encode_body({"input": {"converse": counted}})
         with convert_exceptions(ValueError):
-            answer = json.loads((await self.post(_build_path(body["model"], "count-tokens"), data)).content)
+            answer = decode_json((await self.post(_build_path(body["model"], "count-tokens"), data)).content)
         return read_token_count(answer, "inputTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

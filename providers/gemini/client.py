@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +33,7 @@ from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.wire_adapter import HttpAdapter
+from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError, SpecError
@@ -230,7 +229,7 @@ class GeminiProvider(HttpAdapter):
             counted = {key: value for key, value in body.items() if key in _VERTEX_COUNTED_KEYS}
         with convert_exceptions(ValueError):
             response = await self.post(self._build_path(model, "countTokens"), encode_body(counted))
-            return read_token_count(json.loads(response.content), "totalTokens")
+            return read_token_count(decode_json(response.content), "totalTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""

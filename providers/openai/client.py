@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -52,7 +51,7 @@ from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.wire_adapter import HttpAdapter
+from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
 from toolchart.states.errors import SpecError
@@ -246,7 +245,7 @@ class ResponsesProvider(HttpAdapter):
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
             response = await self.post("/responses/input_tokens", encode_body(counted))
-            return read_token_count(json.loads(response.content), "input_tokens")
+            return read_token_count(decode_json(response.content), "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the Responses API cannot express."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.call_arguments import quote_repeated_keys
+from toolchart.states.json_bounds import MAX_VALUES, has_more_values
 
 MAX_LINE_BYTES = 32 * 2**20
 """Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
@@ -173,6 +174,8 @@ def _decode_error(data: bytes) -> Any:
 
 
 def _decode_frame(data: bytes) -> Any:
+    if data[MAX_VALUES:] and has_more_values(data, MAX_VALUES):
+        raise build_excess_error(f"a piece of the stream has more than {MAX_VALUES:,} JSON values")
     try:
         # The names of calls in any API; most pieces hold none, and are read at once.
         if b"tool" in data or b"unction" in data:

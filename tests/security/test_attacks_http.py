@@ -228,3 +228,14 @@ def test_allowing_a_host_allows_that_host_alone() -> None:
         assert not fetch(make_fetch_tool(server.url, allow_hosts=[f"127.0.0.1:{port + 1}"]))["success"]
         assert not fetch(make_fetch_tool(server.url, allow_hosts=["127.0.0.2"]))["success"]
     assert socket.gethostname()
+
+
+@pytest.mark.parametrize("objects", [333_000, 3_000_000])
+def test_an_answer_of_small_objects_is_a_failed_call(objects: int) -> None:
+    """An answer of 9 MB of empty objects, which took 650 MB, is refused before they are built; one within the
+    limit of values is read."""
+    body = b"[" + b"{}," * objects + b"{}]"
+    with serve_web(lambda request: (200, {"Content-Type": "application/json"}, body)) as server:
+        tool = make_fetch_tool(f"http://127.0.0.1:{server.port}/", allow_hosts=["127.0.0.1"])
+        [event] = run_calls(make_executor(tool), make_call("fetch", {}))
+    assert ("more than 1,000,000 JSON values" in json.dumps(event.result)[:500]) == (objects > 10**6)

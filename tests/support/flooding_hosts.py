@@ -75,10 +75,15 @@ async def ask_flooding_host(
     """What a child process says of a call to a flooding host: `kind`, `retryable`, `message`, `status`, and
     `grown_mib`, the memory that the call took at its peak."""
     async with serve_flood(name, status) as address:
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, __file__, address, json.dumps(entry), str(int(stream))), stdout=subprocess.PIPE
-        )
-        output, _ = await child.communicate()
+        return await ask_host(address, entry, stream=stream)
+
+
+async def ask_host(address: str, entry: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    """What a child process says of a call to a host, as `ask_flooding_host`."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, __file__, address, json.dumps(entry), str(int(stream))), stdout=subprocess.PIPE
+    )
+    output, _ = await child.communicate()
     result: dict[str, Any] = json.loads(output)
     return result
 

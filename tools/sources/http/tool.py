@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import SpecError, format_install
+from toolchart.states.json_bounds import MAX_VALUES, has_more_values
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
@@ -256,6 +257,8 @@ class HttpRunner:
         text = response.body.decode(response.charset, "replace")
         if "json" not in response.content_type and self._response_path is None:
             return text
+        if len(text) > MAX_VALUES and has_more_values(text, MAX_VALUES):
+            raise ToolFailure(f"the answer has more than {MAX_VALUES:,} JSON values")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

@@ -25,6 +25,7 @@ from toolchart.engine.runtime.parts import read_heading_options
 from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
+from toolchart.states.json_bounds import MAX_FILE_VALUES, has_more_values
 from toolchart.states.ports import Store
 
 
@@ -200,8 +201,15 @@ def _parse_json(text: str, path: Path) -> Any:
     """The value of a JSON file; of JSON Lines the list of the values of all lines.
 
     Raises:
-        SpecError: it is neither; names the line.
+        SpecError: it is neither, with the line; or it has more values than `MAX_FILE_VALUES`.
     """
+    # Lines count too: a file of nothing else is as large a list.
+    if text.count("\n") > MAX_FILE_VALUES or has_more_values(text, MAX_FILE_VALUES):
+        raise SpecError(
+            f"more than {MAX_FILE_VALUES:,} JSON values, which are not read at once",
+            file=str(path),
+            hint="split it into several files, and import each",
+        )
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,0 +1,137 @@
+"""Foreign JSON that is nothing but small values is refused before it becomes large in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flooding_hosts import ask_host
+from hypothesis import given
+from hypothesis import strategies as st
+from web import serve_web
+from wire_requests import ENTRIES, WIRE_ENTRIES
+
+from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
+from toolchart.providers.wire_adapter import decode_json
+from toolchart.states import json_bounds
+from toolchart.states.errors import ProviderError
+from toolchart.states.json_bounds import MAX_VALUES, has_more_values
+
+ALLOWED_MIB = 300
+"""What a process may take in all while it refuses an answer or a file."""
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('a,{}[]"\\\n\u00e9\u20ac')),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.sampled_from('b,{["\\')), inner),
+)
+
+
+def count_values(value: Any) -> int:
+    """Every value once, and an empty object or list twice."""
+    if isinstance(value, dict):
+        return 1 + (sum(map(count_values, value.values())) or 1)
+    if isinstance(value, list):
+        return 1 + (sum(map(count_values, value)) or 1)
+    return 1
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 2**18])
+@given(value=json_values, is_ascii=st.booleans())
+def test_exactly_what_would_be_built_is_counted(piece: int, value: Any, is_ascii: bool) -> None:
+    """The count over a text is that over its values, wherever it is cut, as text and as bytes: commas,
+    brackets and escapes in strings do not count."""
+    text, values = json.dumps(value, ensure_ascii=is_ascii), count_values(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_bounds, "_PIECE", piece)
+        for form in (text, text.encode()):
+            assert not has_more_values(form, values)
+            assert has_more_values(form, values - 1)
+
+
+@given(value=json_values)
+def test_another_encoding_hides_no_values(value: Any) -> None:
+    """The JSON decoder reads UTF-16 and UTF-32 too, and no string can be told there: each comma counts."""
+    text = json.dumps(value)
+    for encoding in ("utf-16-le", "utf-32-be"):
+        assert has_more_values(text.encode(encoding), count_values(value) - 1)
+
+
+EDGE = b"[" + b"0," * (MAX_VALUES - 2) + b"0]"
+"""A list that has, itself included, as many values as are allowed."""
+TOO_MANY = b"[0," + EDGE[1:]
+
+
+@pytest.mark.parametrize("reader", [EventFrameReader, LineFrameReader])
+def test_an_answer_and_a_piece_may_have_so_many_values_and_no_more(reader: Any) -> None:
+    """One value more than the limit is a failed call that is not tried again; so many are read."""
+
+    def read_frame(data: bytes) -> Any:
+        [frame] = reader().add_bytes((b"data: " if reader is EventFrameReader else b"") + data + b"\n\n")
+        return frame
+
+    for read in (decode_json, read_frame):
+        assert len(read(EDGE)) == MAX_VALUES - 1
+        with pytest.raises(ProviderError, match="more than 1,000,000 JSON values") as refused:
+            read(TOO_MANY)
+        assert (refused.value.kind, refused.value.retryable) == ("bad_response", False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WIRE_ENTRIES)
+def test_a_reply_of_small_objects_stays_small(name: str) -> None:
+    """60 MB of empty objects, which are over 1 GB once they are built, are a failed call on every wire."""
+    check_reply(name, 20_000_000)
+
+
+def test_a_reply_of_some_small_objects_stays_small() -> None:
+    """The small form of it, on one wire: 12 MB, which are 300 MB once they are built."""
+    check_reply("openai", 4_000_000)
+
+
+def check_reply(name: str, objects: int) -> None:
+    """Ask a host whose answer has so many empty objects, in a process of its own."""
+    body = b'{"choices":[' + b"{}," * objects + b"{}]}"
+    with serve_web(lambda request: (200, {"Content-Type": "application/json"}, body)) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        result = asyncio.run(ask_host(address, {**ENTRIES[name], "timeout_s": 120}, stream=False))
+    assert (result["kind"], result["retryable"]) == ("bad_response", False)
+    assert "JSON values" in result["message"]
+    assert result["grown_mib"] < len(body) / 2**20 * 3 + 32  # what came, its join, and what the guard holds
+
+
+MEASURED_IMPORT = """
+from toolchart.app.cli import main
+try:
+    main()
+finally:
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(int(peak.split()[1]) // 1024)
+"""
+
+
+@pytest.mark.parametrize("form", ["one list", "lines", "short lines"])
+def test_a_file_of_small_values_is_refused(tmp_path: Path, form: str) -> None:
+    """An import of 45 MB of empty objects, in one list or in lines, says the limit and what to do; it took
+    1.2 GB."""
+    content = {
+        "one list": b"[" + b"{}," * 15_000_000 + b"{}]",
+        "lines": b"[{},{},{}]\n" * 4_000_000,
+        "short lines": b"1\n" * 20_000_000,
+    }[form]
+    (tmp_path / "bomb.json").write_bytes(content)
+    child = subprocess.run(
+        [sys.executable, "-c", MEASURED_IMPORT, "import", "bomb.json", "--log", "log.db"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 2, child.stderr
+    assert "more than 2,000,000 JSON values" in child.stderr
+    assert "split it into several files" in child.stderr
+    assert int(child.stdout) < ALLOWED_MIB
