@@ -25,8 +25,6 @@ from toolchart.app.server.site import Limits, get_access, get_site
 
 HEADER = "Idempotency-Key"
 
-MAX_KEY_CHARACTERS = 255
-
 Answer = Callable[[Request], Awaitable[ASGIApp]]
 
 
@@ -155,8 +153,9 @@ def read_key(request: Request) -> str:
         Refusal: 400; it is too long.
     """
     key = request.headers.get(HEADER, "")
-    if len(key) > MAX_KEY_CHARACTERS:
-        raise Refusal(400, f"{HEADER}: at most {MAX_KEY_CHARACTERS} characters")
+    most = get_site(request).limits.key_characters
+    if len(key) > most:
+        raise Refusal(400, f"{HEADER}: at most {most} characters")
     return key
 
 

@@ -61,6 +61,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Answers to requests with an `Idempotency-Key` that are kept."""
     kept_answer_bytes: int = 64 * 1024 * 1024
     """Size of all these answers."""
+    key_characters: int = 255
+    """Length of such a key."""
+    page: int = 200
+    """Conversations in one page of a list."""
+    record_page: int = 10_000
+    """Records in one answer."""
+    sessions: int = 1000
+    """Browsers that are signed in; beyond it the oldest session ends."""
+    session_s: float = 12 * 3600.0
+    """Seconds until a browser has to sign in again."""
     tools: int = 128
     """Tools that one request may declare."""
     tool_sets: int = 64
@@ -127,7 +137,12 @@ class Site:
         self.limits = limits or Limits()
         self.client_tools = ClientTools(engine, self.limits.tools, self.limits.tool_sets)
         self.tokens = TokenTable(tokens)
-        self.sessions = Sessions(f"toolchart-{self.settings.port}", is_secure=self.settings.is_tls)
+        self.sessions = Sessions(
+            f"toolchart-{self.settings.port}",
+            most=self.limits.sessions,
+            session_s=self.limits.session_s,
+            is_secure=self.settings.is_tls,
+        )
         self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst)
         self.turns = Slots("turns", self.limits.turns)
         self.readers = Slots("event streams", self.limits.readers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -12,12 +13,8 @@ from starlette.responses import Response
 
 from toolchart.app.server.access.tokens import Access
 
-SESSION_S = 12 * 3600.0
-"""Seconds until a browser has to sign in again."""
 CODE_S = 3600.0
 """Seconds for which the link that is printed at the start works, once."""
-MAX_SESSIONS = 1000
-"""Beyond it the oldest session ends."""
 
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +27,24 @@ class Sessions:
 
     Args:
         cookie: name of the cookie; it holds the port, because a browser sends cookies to all ports of a host.
+        most: browsers at the same time; beyond it the oldest session ends.
+        session_s: seconds until a browser has to sign in again.
         is_secure: whether the cookie is for TLS only.
         now: monotonic seconds.
     """
 
     def __init__(
-        self, cookie: str, *, is_secure: bool = False, now: Callable[[], float] = time.monotonic
+        self,
+        cookie: str,
+        *,
+        most: int,
+        session_s: float,
+        is_secure: bool = False,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cookie = f"__Host-{cookie}" if is_secure else cookie
+        self._most = most
+        self._session_s = session_s
         self._is_secure = is_secure
         self._now = now
         self._codes: dict[str, _Session] = {}
@@ -56,14 +63,14 @@ class Sessions:
 
     def begin(self, response: Response, access: Access) -> None:
         """Sign the browser in that gets this response."""
-        while len(self._sessions) >= MAX_SESSIONS:
+        while len(self._sessions) >= self._most:
             del self._sessions[next(iter(self._sessions))]
         value = secrets.token_urlsafe(32)
-        self._sessions[value] = _Session(access=access, ends=self._now() + SESSION_S)
+        self._sessions[value] = _Session(access=access, ends=self._now() + self._session_s)
         response.set_cookie(
             self.cookie,
             value,
-            max_age=int(SESSION_S),
+            max_age=math.ceil(self._session_s),
             httponly=True,
             samesite="strict",
             secure=self._is_secure,

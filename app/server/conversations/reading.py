@@ -25,8 +25,6 @@ from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
-MAX_PAGE = 200
-
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What a list shows."""
@@ -38,8 +36,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     with_figures: bool = False
 
 
-def parse_list_query(query: QueryParams) -> ListQuery:
-    """The query of a request.
+def parse_list_query(query: QueryParams, most: int) -> ListQuery:
+    """The query of a request, for a page of at most so many conversations.
 
     Raises:
         Refusal: 400; a value cannot be read.
@@ -57,7 +55,7 @@ def parse_list_query(query: QueryParams) -> ListQuery:
     )
     return ListQuery(
         where=where,
-        limit=parse_number(query, "limit", 50, MAX_PAGE),
+        limit=parse_number(query, "limit", 50, most),
         before=query.get("before") or None,
         with_children=query.get("children") == "true",
         with_figures=query.get("figures") == "true",
@@ -87,7 +85,7 @@ def parse_number(query: QueryParams, name: str, default: int, most: int) -> int:
     """
     text = query.get(name)
     if text is None:
-        return default
+        return min(default, most)
     if not (text.isascii() and text.isdecimal()) or len(text) > 12:
         raise Refusal(400, f"{name} is not a number: {text[:40]!r}")
     return min(int(text), most)

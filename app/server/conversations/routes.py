@@ -219,7 +219,7 @@ def _answer_result(name: str, result: Turn | None) -> JsonAnswer:
 @ROUTES.endpoint("GET", "/api/conversations", "read")
 async def list_conversations(request: Request) -> Response:
     """List conversations, the newest first, with filters and pages."""
-    query = reading.parse_list_query(request.query_params)
+    query = reading.parse_list_query(request.query_params, get_site(request).limits.page)
     return JsonAnswer(await asyncio.to_thread(reading.list_conversations, get_log(request), query))
 
 
@@ -246,7 +246,8 @@ async def read_records(request: Request) -> Response:
     """Read records as they are stored, from `start`, at most `limit`."""
     store, name = get_log(request), find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
-    limit = max(1, reading.parse_number(request.query_params, "limit", 1000, 10_000))
+    most = get_site(request).limits.record_page
+    limit = max(1, reading.parse_number(request.query_params, "limit", 1000, most))
     body = await asyncio.to_thread(reading.read_records, store, name, start, limit)
     return Response(body, media_type="application/json")
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.conversations import reading
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_log
+from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.reading.approvals import MAX_DECIDED_IN, MAX_LOOKED_AT
 
@@ -33,7 +33,9 @@ FILTERS = (
 @ROUTES.page("/conversations")
 async def show_conversations(request: Request) -> Response:
     """Show one page of conversations, the newest first."""
-    query = replace(reading.parse_list_query(request.query_params), with_figures=True)
+    query = replace(
+        reading.parse_list_query(request.query_params, get_site(request).limits.page), with_figures=True
+    )
     page = await asyncio.to_thread(reading.list_conversations, get_log(request), query)
     values = {name: value for name, value in request.query_params.items() if value}
     next_url = f"/conversations?{urlencode({**values, 'before': page['next']})}" if page["next"] else None
