@@ -45,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a second of one token, or of one address without a token."""
     burst: int = 200
     """Requests of one client at once."""
+    clients: int = 10_000
+    """Clients whose rates are remembered; the one that was seen longest ago is forgotten first."""
     turns: int = 64
     """Turns that run at the same time."""
     readers: int = 256
@@ -143,7 +145,7 @@ class Site:
             session_s=self.limits.session_s,
             is_secure=self.settings.is_tls,
         )
-        self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst)
+        self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst, self.limits.clients)
         self.turns = Slots("turns", self.limits.turns)
         self.readers = Slots("event streams", self.limits.readers)
         self.feeds = Feeds(engine.store, self.limits.reader_queue)

@@ -13,14 +13,18 @@ from toolchart.app.server.answers import Refusal
 STOPPING_S = 2.0
 """Seconds after which a client should ask again where the server stops: another one answers then."""
 
-MAX_CLIENTS = 10_000
-"""Clients whose rates are remembered; the one that was seen longest ago is forgotten first."""
-
 
 class RequestRates:
-    """A bucket for each client: it holds `burst` requests and fills with `per_s` a second."""
+    """A bucket for each client: it holds `burst` requests and fills with `per_s` a second.
 
-    def __init__(self, per_s: float, burst: int, *, now: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        clients: those that are remembered; the one that was seen longest ago is forgotten first.
+    """
+
+    def __init__(
+        self, per_s: float, burst: int, clients: int, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clients = clients
         self._per_s = per_s
         self._burst = burst
         self._now = now
@@ -37,7 +41,7 @@ class RequestRates:
         level = min(float(self._burst), level + (now - since) * self._per_s)
         is_allowed = level >= 1.0
         self._buckets[client] = (level - 1.0 if is_allowed else level, now)
-        if len(self._buckets) > MAX_CLIENTS:
+        if len(self._buckets) > self._clients:
             self._buckets.popitem(last=False)
         if not is_allowed:
             raise refuse_for_now("too many requests", (1.0 - level) / self._per_s)
