@@ -25,6 +25,7 @@ from toolchart.specs.models import ToolsConfig
 from toolchart.states.effects import AskApproval
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import Configuration, OpenCall, Snapshot
 from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.approvers import DecisionSubject, Signer
@@ -187,6 +188,15 @@ INTERNAL_CHANGES: list[Change] = [
     ("implementation.index", "other.db", "its index is new: other.db"),
     ("implementation.handler", "own", "its handler changed: search_documents, now own"),
 ]
+AGENT = {
+    **{key: value for key, value in HTTP.items() if key != "parameters"},
+    "implementation": {"type": "agent", "handler": "clerk"},
+}
+AGENT_CHANGES: list[Change] = [
+    *(change for change in ENTRY if change[0] not in ("idempotent", "parameters.properties.note.type")),
+    ("implementation.handler", "chief", "its agent changed:"),
+    ("implementation.chart", "resilient", "its agent changed:"),
+]
 
 SERVER = """
 import json, sys
@@ -271,6 +281,7 @@ SOURCES: dict[str, tuple[Loader, dict[str, Any], list[Change]]] = {
     "python": (load_entry_tools, PYTHON, PYTHON_CHANGES),
     "openapi": (load_document_tools, OPENAPI, OPENAPI_CHANGES),
     "mcp": (load_server_tools, MCP, MCP_CHANGES),
+    "agent": (load_entry_tools, AGENT, AGENT_CHANGES),
 }
 """By source of tools: how it is loaded, a configuration, and single changes of it."""
 
@@ -308,9 +319,16 @@ def get_work(manager: ToolManager) -> Tool:
     return tool
 
 
-def make_snapshot(definition: dict[str, str], needs: bool, **fields: Any) -> Snapshot:
+def make_work_call(tool: Tool) -> ToolCall:
+    """A call of a tool with arguments that it takes."""
+    return make_call("work", {"message": "7"} if tool.kind == "agent" else {"id": "7"})
+
+
+def make_snapshot(
+    definition: dict[str, str], needs: bool, call: ToolCall | None = None, **fields: Any
+) -> Snapshot:
     """A conversation whose call of `work` was decided, or waits, in this definition."""
-    call = make_call("work", {"id": "7"})
+    call = call or make_call("work", {"id": "7"})
     decided: dict[str, Any] = {"ruling": "needs_approval"} if needs else {"ruling": "run", "decided_at": AT}
     open_call = OpenCall(call=call, definition=definition, **decided, **fields)
     question = AskApproval(id=3, name="ask_approval", state="asking", calls=(call,))
@@ -344,8 +362,10 @@ def test_every_part_of_a_definition_is_changed_here(name: str, tmp_path: Path) -
             "redirects",
         )
         unchanged = [part for part in unchanged if part not in (*own, "place of 'body'")]
-    if name in ("builtin", "internal"):
+    if name in ("builtin", "internal", "agent"):
         unchanged.remove("idempotent")
+    if name == "agent":  # every agent takes one message
+        unchanged.remove("schema")
     if name == "mcp":
         unchanged = [part for part in unchanged if part not in ("schema", "requires_approval", "idempotent")]
     if name == "python":
@@ -394,7 +414,7 @@ def test_each_single_change_is_refused_by_name(
 
 def check_pin(manager: ToolManager, tool: Tool, words: str) -> None:
     """With the pin of before the tool asks, whatever a rule allows, and says why."""
-    call = make_call("work", {"id": "7"})
+    call = make_work_call(tool)
     assert "has changed since it was pinned" in (tool.pin_problem or "")
     assert words in (tool.pin_problem or "")
     assert any(words in warning for warning in manager.warnings)
@@ -410,13 +430,13 @@ def check_pin(manager: ToolManager, tool: Tool, words: str) -> None:
 def check_approval(manager: ToolManager, before: dict[str, str], words: str) -> None:
     """An approval of before lets nothing run, also where the tool would not ask now; nor can the question of
     before be approved."""
-    call = make_call("work", {"id": "7"})
     tool = get_work(manager)
+    call = make_work_call(tool)
     for changed_tool in (tool, replace(tool, pin_problem=None, requires_approval=False, risk="low")):
         if describe_definition(changed_tool) == before:
             continue  # it has been changed back
         manager.registry.change(changed_tool)
-        executor = manager.bind("c", lambda: make_snapshot(before, needs=False))
+        executor = manager.bind("c", lambda: make_snapshot(before, needs=False, call=call))
         event = asyncio.run(executor.run(call, ("work",)))
         assert event.outcome == "denied"
         assert "the tool has changed since it was approved" in event.result["error"]
@@ -452,16 +472,15 @@ def check_signature(
     manager: ToolManager, tool: Tool, before: dict[str, str], words: str, signer: Signer, public: str
 ) -> None:
     """A signature of before is refused by name, and cannot be moved to the new definition."""
-    subject = DecisionSubject(
-        conversation="c", asked=find_asked("c", 3), effect=3, call=make_call("work", {"id": "7"})
-    )
+    call = make_work_call(tool)
+    subject = DecisionSubject(conversation="c", asked=find_asked("c", 3), effect=3, call=call)
     decision = signer.sign_decision(Decided(call_id="call_1", approved=True, definition=before), subject, AT)
     policy = parse_policy({"require_signatures": True, "default": "ask"}, approvers={"anna": public})
     now = datetime(2026, 6, 1, 12, tzinfo=UTC)
     assert policy.approvers.check_decision(decision, subject, now) == "valid"
     desk = make_desk(manager, policy)
     with pytest.raises(SpecError) as caught:
-        desk.complete_decision(decision, "c", make_snapshot(before, needs=True))
+        desk.complete_decision(decision, "c", make_snapshot(before, needs=True, call=call))
     assert words in str(caught.value)
     after = describe_definition(tool)
     moved = replace(decision, definition=after)
@@ -469,7 +488,12 @@ def check_signature(
     manager.policy = policy
     for definition in (before, after, None):  # as in a log that somebody has written
         snapshot = make_snapshot(
-            definition or {}, needs=False, decided_by="anna", decided_effect=3, signature=decision.signature
+            definition or {},
+            needs=False,
+            call=call,
+            decided_by="anna",
+            decided_effect=3,
+            signature=decision.signature,
         )
         if definition is None:
             snapshot = replace(snapshot, calls=(replace(snapshot.calls[0], definition=None),))
