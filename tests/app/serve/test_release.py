@@ -196,6 +196,7 @@ async def _call_tool(process: Process) -> tuple[str, str]:
         transport = streamable_http_client(f"{process.url}/mcp", http_client=http)
         try:
             async with Client(transport) as client:
+                await client.list_tools()  # else it asks for the schema after the answer, and the server ends
                 arguments = {"message": "call", "conversation": "call"}
                 result = await client.call_tool("agent", arguments, progress_callback=note_progress)
                 content: Any = result.content[0]
