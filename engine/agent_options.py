@@ -30,6 +30,8 @@ class McpServer(TypedDict, total=False):
     headers: Mapping[str, str]
     prefix: str
     timeout_ms: int
+    start_timeout_ms: int
+    handshake: Literal["auto", "initialize"]
     risk: Risk
     trust: Trust
 

@@ -266,7 +266,7 @@ def load_server_tools(data: dict[str, Any], folder: Path, pins: Any = None) -> T
     script = folder / "server.py"
     script.write_text(SERVER, "utf-8")
     (folder / "tool.json").write_text(json.dumps(data["tool"]), "utf-8")
-    settings = {"command": sys.executable, "prefix": "", **data["settings"]}
+    settings = {"command": sys.executable, "prefix": "", "start_timeout_ms": 300_000, **data["settings"]}
     settings["args"] = [str(script) if word == "SERVER" else word for word in settings["args"]]
     config = {"mcp": {data["server"]: settings}, "pins": pins}
     return ToolManager.from_config(ToolsConfig.model_validate(config), base_folder=folder)
@@ -294,7 +294,6 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables of the configurations, and patience with servers on a busy machine."""
     monkeypatch.setenv("SHOP_KEY", "shop-key-1234")
     monkeypatch.setenv("OTHER_KEY", "other-key-1234")
-    monkeypatch.setattr(mcp, "START_TIMEOUT_S", 300.0)
     monkeypatch.setattr(mcp, "CLOSE_TIMEOUT_S", 300.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import reply_with_calls
+from agents import make_engine, reply_with_calls
 from asgi_server import serve_application
 from tool_calls import make_call, run_calls
 
@@ -21,6 +22,7 @@ from toolchart.states.content import ImagePart
 from toolchart.states.errors import SpecError
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources import mcp
+from toolchart.tools.sources.registry_entries import LoadingContext
 
 pytest.importorskip("mcp")
 
@@ -32,14 +34,14 @@ STDIO = {"command": sys.executable, "args": [str(SERVER)]}
 
 def make_manager(**servers: Any) -> ToolManager:
     """A manager with these servers."""
-    return ToolManager.from_config(ToolsConfig.model_validate({"mcp": servers}))
+    patient_servers = {name: {"start_timeout_ms": 300_000, **server} for name, server in servers.items()}
+    return ToolManager.from_config(ToolsConfig.model_validate({"mcp": patient_servers}))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def patience() -> Iterator[None]:
     """Servers may be slow to start and to end on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mcp, "START_TIMEOUT_S", 300.0)
         patch.setattr(mcp, "CLOSE_TIMEOUT_S", 300.0)
         yield
 
@@ -157,6 +159,22 @@ def test_a_server_that_died_is_started_again() -> None:
         manager.close()
 
 
+def test_calls_that_come_together_open_one_session() -> None:
+    """Calls that find no session open one, and each of them waits until it is there."""
+    loop = mcp._SessionLoop()
+    settings = mcp.McpSettings(**STDIO, start_timeout_ms=300_000)
+    server = mcp._Server("local", settings, LoadingContext(resolve_secrets=lambda text, _: text), loop)
+
+    async def call_together() -> list[Any]:
+        calls = (server.run_tool("add", {"a": 1, "b": number}, 300.0) for number in range(4))
+        return await asyncio.gather(*calls)
+
+    try:
+        assert asyncio.run(call_together()) == [1, 2, 3, 4]
+    finally:
+        mcp._close_servers([server], loop)
+
+
 def test_a_server_that_cannot_be_reached_is_a_warning() -> None:
     """Issue 6: one missing server leaves the others and the spec's own tools working."""
     config = {"mcp": {"gone": {"command": "/no/such/program"}}, "registry": [{"name": "echo"}]}
@@ -164,6 +182,114 @@ def test_a_server_that_cannot_be_reached_is_a_warning() -> None:
     assert manager.names() == ("echo",)
     assert "MCP server 'gone' left out" in manager.warnings[0]
     manager.close()
+
+
+_MEETING_SERVER = """
+import pathlib, sys, time
+folder, own, other = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+(folder / own).touch()
+while not (folder / other).exists():
+    time.sleep(0.01)
+from mcp.server.mcpserver import MCPServer
+server = MCPServer(own)
+@server.tool()
+def work() -> str:
+    "Work."
+    return "done"
+server.run()
+"""
+
+
+def test_servers_start_at_the_same_time(tmp_path: Path) -> None:
+    """Two servers, each of which answers only when the other has been started, are both there; tools stand in
+    the order of the spec."""
+    names = ("one", "two")
+    manager = make_manager(
+        **{
+            own: {"command": sys.executable, "args": ["-c", _MEETING_SERVER, str(tmp_path), own, other]}
+            for own, other in zip(names, reversed(names), strict=True)
+        }
+    )
+    try:
+        assert manager.warnings == ()
+        assert manager.names() == ("one__work", "two__work")
+    finally:
+        manager.close()
+
+
+def make_silent_server(process: Path, *, is_stubborn: bool) -> dict[str, Any]:
+    """A server that never answers, notes its process id, and may not end when it is asked to."""
+    trap = "trap '' TERM; " if is_stubborn else ""
+    script = f'{trap}echo $$ > "$0"; echo still here >&2; exec sleep 600'
+    return {"command": "sh", "args": ["-c", script, str(process)], "start_timeout_ms": 1_000}
+
+
+def is_gone(process: Path) -> bool:
+    """Whether the process of a silent server has ended."""
+    try:
+        os.kill(int(process.read_text()), 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+def test_a_silent_server_is_left_out_and_ended(is_stubborn: bool, tmp_path: Path) -> None:
+    """A server that never answers is a warning with its time, the setting and its last words; others work;
+    its process ends at the latest when the tools are closed, which raises nothing."""
+    process = tmp_path / "process"
+    manager = make_manager(silent=make_silent_server(process, is_stubborn=is_stubborn), local=STDIO)
+    assert "local__add" in manager.names()
+    (warning,) = manager.warnings
+    assert "'silent' left out: no answer within 1 s (`start_timeout_ms`)" in warning
+    assert "still here" in warning
+    manager.close()
+    manager.close()
+    assert is_gone(process)
+
+
+def test_an_engine_with_a_silent_server_is_left_without_an_error(tmp_path: Path) -> None:
+    """Leaving an engine beside a server that does not answer ends it quietly."""
+    process = tmp_path / "process"
+    silent = make_silent_server(process, is_stubborn=True)
+    with make_engine([], tools={"mcp": {"silent": silent}}) as engine:
+        assert any("no answer within 1 s" in warning for warning in engine.tools.warnings)
+    assert is_gone(process)
+
+
+_OLD_SERVER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "old", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]},
+    }
+    if message.get("method") in results:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
+        print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize("handshake", ["auto", "initialize"])
+def test_an_old_server_may_be_spared_the_question_for_its_versions(
+    handshake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that lets an unknown question wait is reached in the end, with a warning that names the
+    setting; with the setting it is not asked, and nothing is waited for."""
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.5 if handshake == "auto" else 10**6)
+    server = {"command": sys.executable, "args": ["-c", _OLD_SERVER]}
+    manager = make_manager(old={**server, "handshake": handshake})
+    try:
+        assert manager.names() == ("old__work",)
+        assert [("`handshake: initialize`" in warning) for warning in manager.warnings] == [True] * (
+            handshake == "auto"
+        )
+    finally:
+        manager.close()
 
 
 _DYING_SERVER = """
@@ -238,10 +364,10 @@ def test_a_large_result_is_kept(stdio: ToolManager) -> None:
 
 
 @contextmanager
-def connect_hostile(way: str) -> Iterator[ToolManager]:
+def connect_hostile(way: str, **settings: Any) -> Iterator[ToolManager]:
     """A manager with the tools of a hostile server."""
     server = SERVER.with_name("mcp_hostile_server.py")
-    manager = make_manager(hostile={"command": sys.executable, "args": [str(server), way]})
+    manager = make_manager(hostile={"command": sys.executable, "args": [str(server), way], **settings})
     try:
         yield manager
     finally:
@@ -252,9 +378,8 @@ def connect_hostile(way: str) -> Iterator[ToolManager]:
     ("way", "words"),
     [("endless", "its list of tools has more than 100 pages"), ("circle", "its list of tools comes again")],
 )
-def test_a_list_without_an_end_is_given_up(way: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_an_end_is_given_up(way: str, words: str) -> None:
     """Issue 32: a server that names one more page for ever is left out, long before the time is over."""
-    monkeypatch.setattr(mcp, "START_TIMEOUT_S", 300.0)
     with connect_hostile(way) as manager:
         assert manager.names() == ()
         assert manager.warnings == (f"MCP server 'hostile' left out: {words}",)
@@ -263,7 +388,6 @@ def test_a_list_without_an_end_is_given_up(way: str, words: str, monkeypatch: py
 def test_a_server_that_is_late_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was asked of a server that is left out ends: nothing of it runs on in the background."""
     asked: list[Any] = []
-    monkeypatch.setattr(mcp, "START_TIMEOUT_S", 5.0)
     monkeypatch.setattr(mcp, "MAX_PAGES", 10**9)
     submit = mcp._SessionLoop.submit
 
@@ -272,9 +396,9 @@ def test_a_server_that_is_late_is_asked_no_more(monkeypatch: pytest.MonkeyPatch)
         return asked[-1]
 
     monkeypatch.setattr(mcp._SessionLoop, "submit", note_work)
-    with connect_hostile("endless") as manager:
+    with connect_hostile("endless", start_timeout_ms=5_000) as manager:
         assert "no answer within 5 s" in manager.warnings[0]
-        assert asked[0].cancelled()
+        assert asked[0].done()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Connects to MCP servers and offers their tools under a prefix, beside the tools of the spec.
 
 The MCP library ties a session to the task that opened it. So all sessions of an agent live on one event
-loop in a thread of their own, and calls reach them from any other loop or thread. A tool without annotations
-asks before each call; `tools.pins` makes a tool ask whose definition has changed.
+loop in a thread of their own, and calls reach them from any other loop or thread. All servers start and end
+at the same time, each within its own time. A tool without annotations asks before each call; `tools.pins`
+makes a tool ask whose definition has changed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, ExitStack
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,8 +37,10 @@ from toolchart.workers.error_text import MAX_CAUSES, describe_error, list_first_
 
 Value = TypeVar("Value")
 
-START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+"""How long servers may take to end by themselves; after that their processes are killed."""
+KILL_TIMEOUT_S = 5.0
+"""How long a session that was cancelled may take for that."""
 MAX_TOOLS = 500
 MAX_PAGES = 100
 """Most pages of a server's list of tools."""
@@ -79,6 +83,11 @@ class McpSettings(BaseModel):
     """Put before every tool's name; without it the server's name and two underscores."""
     timeout_ms: int | None = Field(default=None, gt=0)
     """For one call."""
+    start_timeout_ms: int = Field(default=30_000, gt=0)
+    """For starting or reaching it and for its list of tools; a server that takes longer is left out."""
+    handshake: Literal["auto", "initialize"] = "auto"
+    """How a session begins. `auto` asks first for the versions that the server speaks (`server/discover`);
+    `initialize` leaves that out, for an old server that answers no question that it does not know."""
     risk: Risk | None = None
     """Of all its tools; without it `high`, or `medium` where the server says that a tool is harmless."""
     trust: Trust = "untrusted"
@@ -115,7 +124,9 @@ def list_mcp_starts(section: dict[str, dict[str, Any]], base_folder: Path) -> It
 def connect_servers(
     servers: Mapping[str, Mapping[str, Any]], context: LoadingContext, closing: ExitStack, timeout_s: float
 ) -> tuple[list[Tool], list[str]]:
-    """Start or reach all servers and return their tools, with a warning for each unreachable server.
+    """Start or reach all servers, at the same time, and return their tools, in the order of the servers.
+
+    A server that cannot be reached within its `start_timeout_ms` is left out with a warning.
 
     Args:
         servers: the settings of each server, by name.
@@ -126,24 +137,22 @@ def connect_servers(
         SpecError: settings are not allowed, or the `mcp` extra is not installed.
     """
     require_library()
+    settings = {name: _parse_settings(data, name) for name, data in servers.items()}
     session_loop = _SessionLoop()
-    closing.callback(session_loop.close)
+    started = [_Server(name, settings[name], context, session_loop) for name in servers]
+    closing.callback(_close_servers, started, session_loop)
+    listings = [session_loop.submit(server.list_server_tools()) for server in started]
     tools: list[Tool] = []
     warnings: list[str] = []
-    for name, data in servers.items():
-        server = _Server(name, _parse_settings(data, name), context, session_loop)
-        listing = session_loop.submit(server.list_server_tools())
+    for server, listing in zip(started, listings, strict=True):
         try:
-            server_tools = listing.result(START_TIMEOUT_S)
+            server_tools = listing.result()
         except Exception as error:  # a server that fails in any way must not stop the other tools
-            listing.cancel()
-            closing.callback(server.close)
-            warnings.append(f"MCP server {name!r} left out: {server.describe_error(error)}")
+            warnings.append(f"MCP server {server.name!r} left out: {server.describe_error(error)}")
             continue
-        closing.callback(server.close)
         made_tools, notes = _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
         tools += made_tools
-        warnings += notes
+        warnings += server.warnings + notes
     return tools, warnings
 
 
@@ -180,11 +189,15 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _describe_cause(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {START_TIMEOUT_S:g} s"
+    if isinstance(error, _NoAnswer):
+        return str(error)
     if isinstance(getattr(error, "message", None), str):
         return str(error.message)  # type: ignore[attr-defined]
     return describe_error(error)
+
+
+class _NoAnswer(Exception):
+    """A server has not started, or not given its tools, within its time."""
 
 
 class _LastWords:
@@ -253,6 +266,13 @@ class _SessionLoop:
         self._thread.join(CLOSE_TIMEOUT_S)
 
 
+def _close_servers(servers: Sequence[_Server], session_loop: _SessionLoop) -> None:
+    """End all sessions at the same time, then the loop; a server that does not end raises nothing."""
+    closings = [session_loop.submit(server.close()) for server in servers]
+    wait(closings, CLOSE_TIMEOUT_S + KILL_TIMEOUT_S)
+    session_loop.close()
+
+
 class _Server:
     """One server and its session; a lost session is opened again by the next call."""
 
@@ -265,7 +285,9 @@ class _Server:
         self._session_loop = session_loop
         self._client: Any = None
         self._session: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
         self._stop: asyncio.Event | None = None
+        self.warnings: list[str] = []
         self._last_words: _LastWords | None = None
 
     def describe_error(self, error: BaseException) -> str:
@@ -281,28 +303,51 @@ class _Server:
 
         Raises:
             SpecError: the list has too many pages, or comes again.
+            _NoAnswer: that took longer than `start_timeout_ms`.
         """
-        await self._ensure_session()
-        tools, cursor = [], None
-        seen_cursors: set[str] = set()
-        for _ in range(MAX_PAGES):
-            page = await self._client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if not cursor or len(tools) >= MAX_TOOLS:
-                return tools
-            if cursor in seen_cursors:
-                raise SpecError("its list of tools comes again")
-            seen_cursors.add(cursor)
-        raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
+        async with self._limit_start(), self._end_session_if_failed():
+            await self._ensure_session()
+            tools, cursor = [], None
+            seen_cursors: set[str] = set()
+            for _ in range(MAX_PAGES):
+                page = await self._client.list_tools(cursor=cursor)
+                tools += page.tools
+                cursor = page.next_cursor
+                if not cursor or len(tools) >= MAX_TOOLS:
+                    return tools
+                if cursor in seen_cursors:
+                    raise SpecError("its list of tools comes again")
+                seen_cursors.add(cursor)
+            raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
+
+    @asynccontextmanager
+    async def _limit_start(self) -> AsyncIterator[None]:
+        """Give a part of a start its time: `_NoAnswer` after that."""
+        seconds = self.settings.start_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise _NoAnswer(f"no answer within {seconds:g} s (`start_timeout_ms`)") from None
+
+    @asynccontextmanager
+    async def _end_session_if_failed(self) -> AsyncIterator[None]:
+        """End the session and its process at once where the server is left out."""
+        try:
+            yield
+        except BaseException:
+            if self._session is not None:
+                self._session.cancel()
+            raise
 
     async def _ensure_session(self) -> None:
-        if self._session is not None and not self._session.done():
-            return
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._stop = asyncio.Event()
-        self._session = asyncio.ensure_future(self._hold_session(ready, self._stop))
-        await ready
+        """Open a session where there is none; calls that come meanwhile wait for the same one."""
+        if self._session is None or self._session.done():
+            self._ready = asyncio.get_running_loop().create_future()
+            self._stop = asyncio.Event()
+            self._session = asyncio.ensure_future(self._hold_session(self._ready, self._stop))
+        assert self._ready is not None, "made with the session"
+        await asyncio.shield(self._ready)
 
     async def _hold_session(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         """Open the session, hold it until `stop` is set, and close it, all in one task.
@@ -311,19 +356,35 @@ class _Server:
         """
         from mcp import Client
 
+        mode: Literal["auto", "legacy"] = "auto" if self.settings.handshake == "auto" else "legacy"
         try:
             async with AsyncExitStack() as stack:
-                client = Client(await self._open_transport(stack))
-                self._client = await stack.enter_async_context(client)
+                async with self._limit_start():
+                    transport = await self._open_transport(stack)
+                    begin = time.monotonic()
+                    self._client = await stack.enter_async_context(Client(transport, mode=mode))
+                    self._note_discovery(time.monotonic() - begin)
                 ready.set_result(None)
                 await stop.wait()
         except BaseException as error:
+            is_cancelled = isinstance(error, asyncio.CancelledError)
             if not ready.done():
-                ready.set_exception(error)
-            elif isinstance(error, asyncio.CancelledError):
+                ready.set_exception(_NoAnswer("its session was closed") if is_cancelled else error)
+                ready.exception()  # read here, since nobody may be waiting for it
+            if is_cancelled:
                 raise
         finally:
             self._client = None
+
+    def _note_discovery(self, elapsed_s: float) -> None:
+        """Note where a server let the question for its versions wait until the library gave it up."""
+        from mcp.client.session import DISCOVER_TIMEOUT_SECONDS
+
+        if elapsed_s >= DISCOVER_TIMEOUT_SECONDS and self._client.session.discover_result is None:
+            self.warnings.append(
+                f"MCP server {self.name!r} did not answer `server/discover` "
+                f"within {DISCOVER_TIMEOUT_SECONDS:g} s; `handshake: initialize` leaves that question out"
+            )
 
     async def _open_transport(self, stack: AsyncExitStack) -> Any:
         """The transport of the session: streamable HTTP, or a process on standard input and output."""
@@ -374,21 +435,22 @@ class _Server:
             result = await self._client.call_tool(tool, arguments, read_timeout_seconds=timeout_s, meta=meta)
         except Exception as error:
             if any(map(_is_connection_lost, list_first_causes(error))):
-                await self._close_session()  # the next call opens a new one
+                await self.close()  # the next call opens a new one
             raise
         value = _extract_result(result)
         if result.is_error:
             raise ToolFailure(value if isinstance(value, str) else str(value))
         return value
 
-    def close(self) -> None:
-        """End the session; the MCP library kills a server process that does not end by itself."""
-        self._session_loop.submit(self._close_session()).result(CLOSE_TIMEOUT_S)
-
-    async def _close_session(self) -> None:
-        if self._session is not None and self._stop is not None:
-            self._stop.set()
-            await asyncio.wait({self._session}, timeout=CLOSE_TIMEOUT_S)
+    async def close(self) -> None:
+        """End the session; where it does not end in `CLOSE_TIMEOUT_S`, cancel it, and so kill its process."""
+        if self._session is None or self._stop is None:
+            return
+        self._stop.set()
+        _, late = await asyncio.wait({self._session}, timeout=CLOSE_TIMEOUT_S)
+        if late:
+            self._session.cancel()
+            await asyncio.wait(late, timeout=KILL_TIMEOUT_S)
 
 
 def _is_answer(error: BaseException) -> bool:
