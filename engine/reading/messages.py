@@ -82,7 +82,7 @@ class TranscriptCollector:
         if event.get("system") is not None:
             self._system = event["system"]
         if record.event_type == "user_said":
-            self._inbox.append(_build_user_message(event))
+            self._inbox.append(build_user_message(event))
         elif record.event_type == "tool_finished" and event["call_id"] and not record.is_late:
             call_id = event["call_id"]
             arguments = self._repaired.get(call_id)
@@ -116,7 +116,7 @@ class TranscriptCollector:
             case "history":
                 return [decode(Message, message) for message in event["history"]]
             case "message":
-                return [_build_user_message(event)]
+                return [build_user_message(event)]
             case "inbox":
                 return [self._inbox.pop(0)]
             case "reply":
@@ -144,7 +144,8 @@ def _build_reply(reply: dict[str, Any], call_ids: tuple[str, ...]) -> Message:
     )
 
 
-def _build_user_message(event: dict[str, Any]) -> Message:
+def build_user_message(event: dict[str, Any]) -> Message:
+    """The message of the user that `turn_started` or `user_said` brought, from the event as JSON data."""
     return Message(role="user", content=event["message"], parts=decode_parts(event.get("parts")))
 
 

@@ -253,6 +253,126 @@ def test_approval_by_the_items_of_the_api() -> None:
             client.responses.create(model="careful", input=[decision])
 
 
+# -- what a response was made of ----------------------------------------------------------------------------
+
+
+def read_words(items: Any) -> list[tuple[str, str]]:
+    """Items as their types, each with its text, call or decision."""
+    words = []
+    for item in items:
+        value = item.model_dump()
+        content = value.get("content")
+        text = content[0]["text"] if content else value.get("output") or value.get("name")
+        words.append((value["type"], str(value["approve"]) if text is None else text))
+    return words
+
+
+def test_input_items_are_all_that_a_response_was_made_of(quickstart: str, expected: str) -> None:
+    """The input items of a response are the conversation before it, a call that ran inside with its output,
+    and its own message: the newest first unless `order` says otherwise, each with an id of its own."""
+    client = connect(quickstart)
+    first = client.responses.create(model="rehearsal", input=QUESTION)
+    second = client.responses.create(model="rehearsal", input="Thanks.", previous_response_id=first.id)
+    assert read_words(client.responses.input_items.list(first.id)) == [("message", QUESTION)]
+    wanted = [("message", QUESTION), ("mcp_call", "459"), ("message", expected), ("message", "Thanks.")]
+    assert read_words(client.responses.input_items.list(second.id, order="asc")) == wanted
+    newest_first = list(client.responses.input_items.list(second.id))
+    assert read_words(newest_first) == wanted[::-1]
+    assert len({item.id for item in newest_first}) == len(wanted)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_of_input_items_have_each_item_once(limit: int, order: Any) -> None:
+    """The SDK pages through all items, whatever the size of a page; one page is no larger than its limit, and
+    says whether more follow."""
+    items = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ROLES]
+    with serve(make_site(make_engine(["done"]))) as address:
+        client = connect(address)
+        response = client.responses.create(model="agent", input=[*items, {"role": "user", "content": "go"}])
+        pages = client.responses.input_items.list(response.id, limit=limit, order=order)
+        assert (len(pages.data), pages.has_more) == (min(limit, 7), limit < 7)
+        texts = [item.content[0].text for item in pages]  # type: ignore[union-attr]
+    wanted = [item["content"] for item in items] + ["go"]
+    assert texts == (wanted if order == "asc" else wanted[::-1])
+
+
+ROLES = ("user", "assistant")
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        *(
+            ({"limit": value}, "limit: a whole number from 1 to 100")
+            for value in ("0", "101", "-1", "x", "1.5")
+        ),
+        ({"order": "up"}, "order: 'asc'"),
+        ({"after": "msg_x"}, "after: this response has no input item 'msg_x'"),
+    ],
+)
+def test_a_page_that_no_list_has_is_refused(quickstart: str, query: dict[str, str], words: str) -> None:
+    """A limit out of range, an unknown order and an unknown item are refused, and nothing is put in their
+    place."""
+    client = connect(quickstart)
+    response = client.responses.create(model="rehearsal", input=QUESTION)
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.responses.input_items.list(response.id, extra_query=query)
+
+
+def test_outputs_and_decisions_are_input_items() -> None:
+    """What a client answers is part of the input of the response that goes on: the output of its call under
+    the call's id, and a decision under the id of its request."""
+    replies: list[Any] = [reply_with_calls(("ask_browser", {"question": "where?"})), "You are in Brno."]
+    with serve(make_site(make_engine(replies))) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="Where am I?", tools=[ASK_BROWSER])
+        call: Any = first.output[0]
+        output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Brno"}
+        second = client.responses.create(model="agent", input=[output], tools=[ASK_BROWSER])
+        items: Any = list(client.responses.input_items.list(second.id, order="asc"))
+        assert read_words(items) == [
+            ("message", "Where am I?"),
+            ("function_call", "ask_browser"),
+            ("function_call_output", "Brno"),
+        ]
+        assert items[1].call_id == items[2].call_id == call.call_id
+    with serve(make_site(make_asking_engine())) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="go")
+        second = client.responses.create(model="agent", input="and hurry", previous_response_id=first.id)
+        request: Any = second.output[0]
+        decision: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+        third = client.responses.create(model="agent", input=[decision], previous_response_id=second.id)
+        before = [("message", "go"), ("mcp_approval_request", "echo"), ("message", "and hurry")]
+        assert read_words(client.responses.input_items.list(second.id, order="asc")) == before
+        items = list(client.responses.input_items.list(third.id, order="asc"))
+        assert read_words(items) == [*before, ("mcp_approval_response", "True")]
+        assert items[1].id == items[3].approval_request_id == request.id
+
+
+def test_items_of_a_history_and_of_media_come_back(quickstart: str) -> None:
+    """A list of items that a client sends whole, with a call and a picture in it, is read as it was sent."""
+    picture = "data:image/png;base64,iVBORw0KGgo="
+    sent: Any = [
+        {"role": "user", "content": "Where?"},
+        {"type": "function_call", "call_id": "c1", "name": "elsewhere", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "there"},
+        {"role": "assistant", "content": "There."},
+        {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
+    ]
+    sent[0]["content"] = [
+        {"type": "input_text", "text": "Where?"},
+        {"type": "input_image", "detail": "auto", "image_url": picture},
+    ]
+    client = connect(quickstart)
+    response = client.responses.create(model="rehearsal", input=sent)
+    items: Any = list(client.responses.input_items.list(response.id, order="asc"))
+    assert [item.type for item in items] == [entry.get("type", "message") for entry in sent]
+    assert [part.model_dump(exclude_unset=True) for part in items[0].content] == sent[0]["content"]
+    assert (items[1].call_id, items[2].call_id, items[2].output) == ("c1", "c1", "there")
+
+
 def make_asking_engine() -> Engine:
     """An engine whose model calls `echo`, which needs approval, and answers `both`."""
     tools = {"registry": [{"name": "echo", "requires_approval": True}]}

@@ -14,7 +14,7 @@ Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
@@ -115,7 +115,7 @@ class ResponseBuilder:
         if not self._message_id:
             self._message_id = f"msg_{self.response['id'][5:]}_{len(self._output)}"
             yield from self._add_item(self._describe_message("in_progress", []))
-            yield self._part_event("response.content_part.added", part=_make_text(""))
+            yield self._part_event("response.content_part.added", part=make_text(""))
         self._words.append(words)
         yield self._part_event("response.output_text.delta", delta=words, logprobs=[])
 
@@ -123,12 +123,12 @@ class ResponseBuilder:
         if not self._message_id:
             return
         text = "".join(self._words)
-        notes = [_encode_source(source) for source in citations]
+        notes = [encode_source(source) for source in citations]
         for number, note in enumerate(notes):
             kind = "response.output_text.annotation.added"
             yield self._part_event(kind, annotation_index=number, annotation=note)
         yield self._part_event("response.output_text.done", text=text, logprobs=[])
-        part = {**_make_text(text), "annotations": notes}
+        part = {**make_text(text), "annotations": notes}
         yield self._part_event("response.content_part.done", part=part)
         yield from self._end_item(self._describe_message("completed", [part]))
         self._message_id, self._words = "", []
@@ -169,16 +169,11 @@ class ResponseBuilder:
             "name": call.name,
             "arguments": encode_arguments(call),
         }
-        has_succeeded = event.outcome == "succeeded"
-        value = event.result.get("result")
-        output = value if isinstance(value, str) else encode_canonical_text(value)
-        word = "completed" if has_succeeded else "failed"
+        end = describe_call_end(event.outcome, event.result)
         yield from self._add_item({**item, "status": "in_progress", "output": None, "error": None})
         yield self._item_event("response.mcp_call.in_progress", item)
-        yield self._item_event(f"response.mcp_call.{word}", item)
-        error = None if has_succeeded else str(event.result.get("error"))
-        end = {**item, "status": word, "output": output if has_succeeded else None, "error": error}
-        yield from self._end_item(end)
+        yield self._item_event(f"response.mcp_call.{end['status']}", item)
+        yield from self._end_item({**item, **end})
 
     def _add_waiting(self, item: WaitingItem) -> Iterator[dict[str, Any]]:
         arguments = encode_canonical_text(item.arguments)
@@ -209,13 +204,7 @@ class ResponseBuilder:
         yield from self._end_item({**call, "arguments": arguments, "status": "completed"})
 
     def _add_picture(self, part: ImagePart) -> Iterator[dict[str, Any]]:
-        item = {
-            "id": f"ig_{self.response['id'][5:]}_{len(self._output)}",
-            "type": "image_generation_call",
-            "status": "completed",
-            "result": part.data,
-            "output_format": part.media_type.partition("/")[2],
-        }
+        item = {"id": f"ig_{self.response['id'][5:]}_{len(self._output)}", **describe_picture(part)}
         yield from self._add_item({**item, "status": "in_progress", "result": None})
         yield from self._end_item(item)
 
@@ -273,13 +262,37 @@ class ResponseBuilder:
         return {**self.response, "output": list(self._output)}
 
 
+def describe_call_end(outcome: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of a call, as keys of its item.
+
+    Args:
+        outcome: that of `tool_finished`, as `result`.
+    """
+    if outcome != "succeeded":
+        return {"status": "failed", "output": None, "error": str(result.get("error"))}
+    value = result.get("result")
+    output = value if isinstance(value, str) else encode_canonical_text(value)
+    return {"status": "completed", "output": output, "error": None}
+
+
+def describe_picture(part: ImagePart) -> dict[str, Any]:
+    """A picture as an item, without its id."""
+    return {
+        "type": "image_generation_call",
+        "status": "completed",
+        "result": part.data,
+        "output_format": part.media_type.partition("/")[2],
+    }
+
+
 def _describe_turn(result: Turn) -> dict[str, Any]:
     """What an item of a response has no place for: sounds, files, pictures by address."""
     has_address = any(isinstance(part, ImagePart) and not part.data for part in result.parts)
     return describe_turn(result, shown=(CitationPart,) if has_address else (CitationPart, ImagePart))
 
 
-def _encode_source(source: CitationPart) -> dict[str, Any]:
+def encode_source(source: CitationPart) -> dict[str, Any]:
+    """A source as an annotation of a text."""
     if source.file_id and not source.url:
         name = source.title or source.file_id
         return {
@@ -291,7 +304,8 @@ def _encode_source(source: CitationPart) -> dict[str, Any]:
     return {"type": "url_citation", **encode_chat_source(source)["url_citation"]}
 
 
-def _make_text(text: str) -> dict[str, Any]:
+def make_text(text: str) -> dict[str, Any]:
+    """A text as a part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 

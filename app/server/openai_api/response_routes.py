@@ -28,6 +28,7 @@ from toolchart.app.server.openai_api.chat_requests import (
     require_free_choice,
 )
 from toolchart.app.server.openai_api.errors import shape_error
+from toolchart.app.server.openai_api.input_items import cut_page, list_input_items, read_page_query
 from toolchart.app.server.openai_api.options import list_ignored
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
 from toolchart.app.server.openai_api.response_items import ResponseBuilder
@@ -390,6 +391,15 @@ async def show_response(request: Request) -> Response:
     if get_log(request).read_last_line(name.conversation) is None:
         raise Refusal(404, f"there is no response {name.id!r}")
     return JsonAnswer(await asyncio.to_thread(read_stored_response, get_site(request), name))
+
+
+@ROUTES.endpoint("GET", "/v1/responses/{response}/input_items", "read")
+async def show_input_items(request: Request) -> Response:
+    """List what a response was made of, in pages: `limit`, `after`, `order`."""
+    name, query = read_response_id(request.path_params["response"]), read_page_query(request.query_params)
+    is_client_tool = get_site(request).client_tools.is_client_tool
+    items = await asyncio.to_thread(list_input_items, get_log(request), name, is_client_tool)
+    return JsonAnswer(cut_page(items, query))
 
 
 # -- responses read again from the log -----------------------------------------------------------
