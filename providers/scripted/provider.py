@@ -215,7 +215,11 @@ def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
         return item
     if callable(item):
         return cast(ReplyFunction, item)
-    raise SpecError(f"a scripted reply is a text, a mapping, a Reply or a function, not {item!r}")
+    hint = "write `*` before a list of replies: `ScriptedModel(*replies)`" if isinstance(item, list) else None
+    raise SpecError(
+        f"a scripted reply is a text, a mapping, a Reply or a function, not {type(item).__name__!r}",
+        hint=hint,
+    )
 
 
 # -- rules -----------------------------------------------------------------------------------------

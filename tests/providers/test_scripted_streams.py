@@ -16,6 +16,7 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import CallStarted, Message, Reply, Request, TextDelta, Usage
+from toolchart.testing import ScriptedModel
 
 REQUEST = Request(model="m", messages=(Message(role="user", content="go"),))
 
@@ -116,3 +117,12 @@ def test_other_replies_stream_word_by_word() -> None:
     items, _ = collect_stream(ScriptedProvider([whole]))
     assert drop_digest(items[-1]) == whole
     assert len(items) == 3
+
+
+@pytest.mark.parametrize("reply", [["a", "b"] * 10_000, 7])
+def test_what_is_no_reply_is_refused_in_a_short_text(reply: Any) -> None:
+    """A value that no reply can be is named by its kind, never quoted whole; a list has the way out."""
+    with pytest.raises(SpecError, match=f"not '{type(reply).__name__}'") as caught:
+        ScriptedModel(reply)
+    assert len(str(caught.value)) < 300
+    assert ("ScriptedModel(*replies)" in str(caught.value)) == isinstance(reply, list)
