@@ -77,18 +77,32 @@ def _check_children(
 
 
 def iterate_own_child_charts(spec: AgentSpec, chart: Chart, resolver: EffectResolver) -> Iterator[Chart]:
-    """The charts of the agents of the same spec that a chart runs, and of those that they run.
+    """The charts of the agents of the same spec that a chart or a tool runs, and of those that they run.
 
     `check_child_agents` has passed: none of them runs itself without an end.
     """
+    yield from _iterate_run_charts(spec, chart, resolver)
+    for agent in list_called_agents(spec):
+        child, child_chart, child_resolver = _load_own_child(spec, agent, resolver)
+        yield child_chart
+        yield from _iterate_run_charts(child, child_chart, child_resolver)
+
+
+def _iterate_run_charts(spec: AgentSpec, chart: Chart, resolver: EffectResolver) -> Iterator[Chart]:
     for row in _list_agent_runs(chart):
         agent = describe_agent(row.parameters)
         if "spec" not in agent:
-            child = build_child_spec(spec, agent)
-            child_resolver = resolver.copy_for(child)
-            child_chart = load_spec_chart(child, child_resolver)
+            child, child_chart, child_resolver = _load_own_child(spec, agent, resolver)
             yield child_chart
-            yield from iterate_own_child_charts(child, child_chart, child_resolver)
+            yield from _iterate_run_charts(child, child_chart, child_resolver)
+
+
+def _load_own_child(
+    spec: AgentSpec, agent: Mapping[str, Any], resolver: EffectResolver
+) -> tuple[AgentSpec, Chart, EffectResolver]:
+    child = build_child_spec(spec, agent)
+    child_resolver = resolver.copy_for(child)
+    return child, load_spec_chart(child, child_resolver), child_resolver
 
 
 def describe_agent(parameters: RunAgentParameters) -> dict[str, Any]:

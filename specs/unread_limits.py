@@ -2,7 +2,7 @@
 
 A limit only works where the chart decides by it: `max_tokens` stops nothing in a chart without a row that
 reads `budget_spent`. So every limit that the spec sets must be read by a guard or by an effect of its chart,
-or of the chart of an agent of the same spec that this one runs. Defaults need no reader.
+or of the chart of an agent of the same spec that this one or a tool runs. Defaults need no reader.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load_agent_chart(spec: AgentSpec, resolver: EffectResolver | None = None) ->
 
 def check_limits_are_read(spec: AgentSpec, chart: Chart, resolver: EffectResolver | None = None) -> None:
     """Refuse a spec that sets a limit which nothing reads: neither its chart nor that of an agent of the same
-    spec that it runs, which has the same limits.
+    spec that it or a tool runs, which has the same limits.
 
     Raises:
         SpecError: names each such limit, what would read it, and a shipped chart that does.

@@ -51,7 +51,7 @@ def check_prompt_function(function: Any, name: str) -> None:
     try:
         inspect.signature(function).bind(None)
     except TypeError:
-        problem = f"the function of the prompt variable {name!r} does not take one argument"
+        problem = f"{_name_function(function, name)} does not take one argument"
         raise SpecError(problem, hint=hint) from None
     except ValueError:  # a builtin that says nothing of its arguments
         return
@@ -77,9 +77,14 @@ async def write_variable(function: PromptFunction[Any], context: PromptContext[A
                 text = await text
     except Exception as error:  # a function of the program may raise anything
         reason = str(error) if isinstance(error, ToolchartError) else describe_error(error)
-        problem = f"the prompt variable {name!r} cannot be written, so the turn does not begin: {reason}"
+        problem = f"{_name_function(function, name)} failed, so the turn does not begin: {reason}"
         raise SpecError(problem) from error
     if not isinstance(text, str):
         what = type(text).__name__
-        raise SpecError(f"the function of the prompt variable {name!r} gives {what}, and not a text")
+        raise SpecError(f"{_name_function(function, name)} gives {what}, and not a text")
     return text
+
+
+def _name_function(function: Any, name: str) -> str:
+    own_name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"the function {own_name!r}, which writes the prompt variable {name!r},"

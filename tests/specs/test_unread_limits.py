@@ -187,6 +187,24 @@ def test_a_limit_that_an_agent_of_the_same_spec_reads_has_an_effect(
             load_agent_chart(spec)
 
 
+@pytest.mark.parametrize(
+    ("chart", "is_read"), [("full", True), ("tool_loop", False), (None, True), ("running", True)]
+)
+def test_a_limit_that_an_agent_behind_a_tool_reads_has_an_effect(chart: str | None, is_read: bool) -> None:
+    """Issue 52: the agent that a tool runs has the limits of the spec too, and so has one that it runs."""
+    own = build_running_chart({"chart": "budgeted"}) if chart == "running" else chart
+    implementation = {"type": "agent", "handler": "helper", **({"chart": own} if own else {})}
+    responses = [{"llm": "model", "tools": {"enabled": True}}, {"name": "helper", "llm": "model"}]
+    tools = {"registry": [{"name": "ask", "description": "Ask.", "implementation": implementation}]}
+    limits = {"max_tokens": 10}
+    spec = load_spec(make_spec(chart="tool_loop", responses=responses, tools=tools, limits=limits))
+    if is_read:
+        assert load_agent_chart(spec).name == "tool_loop"
+    else:
+        with pytest.raises(SpecError, match="nothing in the chart 'tool_loop' reads the limit 'max_tokens'"):
+            load_agent_chart(spec)
+
+
 def build_running_chart(agent: dict[str, Any]) -> dict[str, Any]:
     """A chart that runs an agent and answers with what it says."""
     rows = [

@@ -720,7 +720,7 @@ def test_a_prompt_that_cannot_be_written_begins_nothing(form: str, function: Any
     model = ScriptedModel("done")
     agent = Agent(model, output_type=City, dependencies=Atlas, prompt=function)
     with agent.open(log="memory") as opened:
-        with pytest.raises(SpecError, match=f"(?s)prompt_of_agent.*{re.escape(says)}"):
+        with pytest.raises(SpecError, match=f"(?s){function.__name__}.*{re.escape(says)}"):
             FORMS[form](opened, "c", ATLAS)
         assert list(opened.engine.store.list_conversations()) == []
     assert model.requests == []
@@ -817,7 +817,7 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"rag_services": {"docs": {"ulr": "x"}}}, "rag_services.docs: the key 'url' is missing"),
         ({"host_tools": "web_search"}, "host_tools"),
         ({"output_type": City(name="a", country="b")}, "has no JSON Schema"),
-        ({"prompt": lambda: "x"}, "'prompt_of_agent' does not take one argument"),
+        ({"prompt": lambda: "x"}, "<lambda>', which writes .*'prompt_of_agent', does not take one argument"),
         ({"prompt": write_for_atlas}, "the prompt 'write_for_atlas' wants the dependencies Atlas"),
         ({"prompt": write_for_atlas, "dependencies": dict}, "has dict"),
         ({"tools": [needs_atlas]}, "wants the dependencies Atlas, and the agent 'agent' has None"),
