@@ -18,7 +18,6 @@ from toolchart.app.server.answers import Refusal
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
-from toolchart.engine.log.owned import KnownOwners, OwnedLog
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.states.errors import SpecError, suggest_name
@@ -152,7 +151,6 @@ class Site:
         self.live_turns = LiveTurns(engine, self.feeds, self.turns, self.client_tools.find_engine)
         engine.watch_records(self._note_records)
         self.client_tools.watch_records(self._note_records)
-        self._owners = KnownOwners(engine.store)
         self.running: dict[str, Any] = {}
         """What groups of routes keep while the server runs, by their names."""
         self.closing = asyncio.Event()
@@ -174,10 +172,7 @@ class Site:
 
     def get_log(self, access: Access) -> Store:
         """The log as an access sees it: whole with the role `all`, else its own conversations."""
-        if access.may("all"):
-            return self.engine.store
-        # Readers take a store; of one they use what an `OwnedLog` has, and nothing that writes.
-        return cast("Store", OwnedLog(self.engine.store, access.name, self._owners))
+        return self.engine.get_log(None if access.may("all") else access.name)
 
     def require_conversation(self, access: Access, conversation: str) -> None:
         """Refuse what concerns a conversation that does not exist for an access.
@@ -211,8 +206,6 @@ class Site:
         exists = self.engine.store.read_last_line(conversation) is not None
         if exists:
             self.require_conversation(access, conversation)
-        else:
-            self._owners.forget(conversation)
         options = StreamOptions(conversation=conversation, author=access.name)
         # The engine compares it once more under the lease. Of one that exists it is the owner's own already,
         # and an operator goes on with anybody's.

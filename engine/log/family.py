@@ -16,7 +16,7 @@ import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.record import compute_line_hash
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, NotFound, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
@@ -144,19 +144,16 @@ def require_heading(store: Store, conversation: str, heading: Heading) -> None:
     """Refuse a message to a conversation that has another owner, or other tags, than the message says.
 
     Raises:
-        SpecError: it has; nothing was written.
+        NotFound: it has another owner, or none; for this one it does not exist. Nothing was written.
+        SpecError: it has other tags; nothing was written.
     """
     stored_heading = read_heading(store, conversation)
     if stored_heading is None:
         return
     if heading.owner and heading.owner != stored_heading.owner:
-        # Whose it is is not said: who asks may be anybody.
-        whose = "belongs to somebody else" if stored_heading.owner else "was begun without an owner"
-        raise SpecError(
-            f"conversation {conversation!r} {whose}",
-            path="owner",
-            hint="an owner is recorded when a conversation begins; begin another one for this owner",
-        )
+        # That it exists is not said, nor whose it is: who asks may be anybody.
+        hint = "an owner has the conversations that were begun for this owner; begin another one"
+        raise NotFound(conversation, hint=hint)
     if heading.tags and heading.tags != stored_heading.tags:
         raise SpecError(
             f"conversation {conversation!r} was begun with other tags",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from toolchart.engine.log.family import read_heading
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, NotFound
 from toolchart.states.ports import Lease, Store
 
 MAX_KNOWN = 100_000
@@ -72,6 +72,20 @@ class OwnedLog:
     def is_own(self, conversation: str) -> bool:
         """Whether a conversation exists and is this owner's."""
         return self._known.read(conversation) == self._owner
+
+    def require_own(self, conversation: str, *, may_begin: bool = False) -> None:
+        """Refuse what concerns a conversation that does not exist for this owner.
+
+        Args:
+            may_begin: whether an id that nobody has is as good as one of this owner.
+
+        Raises:
+            NotFound: it is somebody else's or nobody's, or does not exist: which of these is not said.
+        """
+        if self.is_own(conversation):
+            return
+        if not may_begin or self._store.read_last_line(conversation) is not None:
+            raise NotFound(conversation)
 
     def _select(self, names: Iterable[str]) -> Iterator[str]:
         return (name for name in names if self._known.find(name) == self._owner and self.is_own(name))

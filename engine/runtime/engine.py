@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
@@ -56,6 +56,7 @@ from toolchart.states.ports import Provider, Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from toolchart.engine.log.owned import KnownOwners
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
@@ -209,6 +210,7 @@ class Engine:
         Raises:
             SpecError: a tool has the name of one that exists, or its schema is not valid.
         """
+        _ = self.owners  # one for all engines on this log
         engine = copy(self)
         engine._calls, engine._owns_store = BlockingCalls(), False
         engine._use_agent(self._agent.with_tools(tools), self.recovery.park_after)
@@ -251,6 +253,7 @@ class Engine:
                 this process or in another one on the same log, the message goes to no other turn.
 
         Raises:
+            NotFound: with `owner`: the conversation exists, and not for this owner.
             SpecError: there is no handler, prompt or provider for this turn, the history cannot be read, or
                 the conversation has messages already and takes no history.
             LogConflict: with `follows`: the conversation has a later record, or somebody begins a turn now;
@@ -289,11 +292,13 @@ class Engine:
         """The message that begins a turn.
 
         Raises:
-            SpecError: the conversation has another owner, or other tags.
+            NotFound: the conversation has another owner.
+            SpecError: it has other tags.
         """
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
+            self.owners.forget(name)
         return Item(
             conversation=name,
             event=UserSaid(message=message, author=options.get("author") or ""),
@@ -320,21 +325,27 @@ class Engine:
     stream_blocking = blocking_stream(stream)
     """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
 
-    def conversation(self, conversation: str | None = None) -> Conversation:
+    def conversation(self, conversation: str | None = None, *, owner: str | None = None) -> Conversation:
         """A handle of one conversation, which exists or begins with its first message.
 
         Args:
             conversation: its id; None makes a new one.
+            owner: for whom the handle is: a conversation that it begins is this owner's, and each of its
+                members raises `NotFound` for one of anybody else. None reads and moves every conversation.
+
+        Raises:
+            SpecError: the owner is empty or too long.
         """
         from toolchart.engine.runtime.handle import Conversation
 
-        return Conversation(self, conversation or generate_conversation_id())
+        return Conversation(self, conversation or generate_conversation_id(), owner)
 
     async def aresume(
         self,
         conversation: str,
         decision: Decided | None = None,
         *,
+        owner: str | None = None,
         output_type: Any = None,
         dependencies: Any = None,
         observer: Observer | None = None,
@@ -343,8 +354,11 @@ class Engine:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         For a program that has only the id, after a restart; the rest is said by `Conversation.aresume`.
+
+        Args:
+            owner: for whom; as for `conversation`.
         """
-        handle = self.conversation(conversation)
+        handle = self.conversation(conversation, owner=owner)
         return await handle.aresume(
             decision, output_type=output_type, dependencies=dependencies, observer=observer, on_delta=on_delta
         )
@@ -352,9 +366,9 @@ class Engine:
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
 
-    async def adecide(self, conversation: str, decision: Decided) -> Turn | None:
+    async def adecide(self, conversation: str, decision: Decided, *, owner: str | None = None) -> Turn | None:
         """Decide about a call, whether its turn runs in this engine or waits; as `Conversation.adecide`."""
-        return await self.conversation(conversation).adecide(decision)
+        return await self.conversation(conversation, owner=owner).adecide(decision)
 
     def conversations(
         self,
@@ -381,7 +395,7 @@ class Engine:
 
         Args:
             state: the current state of the chart.
-            owner: whose they are; `arun` records it.
+            owner: for whom: only this owner's conversations are looked at. `arun` records it.
             tags: they have all of these; `arun` records them.
             tool: the model called this tool.
             model: this model was requested, or has answered.
@@ -393,9 +407,9 @@ class Engine:
             with_children: list the agents that conversations run, too.
             before: `next` of the page before.
         """
+        store = self.get_log(owner)
         where = ConversationFilter(
             state=state,
-            owner=owner,
             tags=tags or {},
             tool=tool,
             model=model,
@@ -404,10 +418,34 @@ class Engine:
             since=_require_zone("since", since),
             until=_require_zone("until", until),
         )
-        condition = partial(needs_person, self.store) if waiting else None
+        condition = partial(needs_person, store) if waiting else None
         return read_page(
-            self.store, where, limit=limit, before=before, with_children=with_children, condition=condition
+            store, where, limit=limit, before=before, with_children=with_children, condition=condition
         )
+
+    @cached_property
+    def owners(self) -> KnownOwners:
+        """What this process remembers of whose the conversations are, for the lists of each owner."""
+        from toolchart.engine.log.owned import KnownOwners
+
+        return KnownOwners(self.store)
+
+    def get_log(self, owner: str | None) -> Store:
+        """The log as an owner sees it, to be read: conversations of anybody else do not exist in it.
+
+        Args:
+            owner: None is whoever sees all; that log can be written, too.
+
+        Raises:
+            SpecError: the owner is empty or too long.
+        """
+        if owner is None:
+            return self.store
+        read_heading_options({"owner": owner})
+        from toolchart.engine.log.owned import OwnedLog
+
+        # Readers take a store; of one they use what an `OwnedLog` has, and nothing that writes.
+        return cast("Store", OwnedLog(self.store, owner, self.owners))
 
     def export_owner(self, owner: str, target: str) -> list[str]:
         """Write all conversations of an owner to a file, with their agents, contexts and forks.

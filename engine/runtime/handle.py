@@ -29,6 +29,7 @@ from toolchart.states.events import Answered, Cancelled, Configured, Decided
 
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.log.owned import OwnedLog
     from toolchart.engine.runtime.parts import DeltaObserver, Observer
     from toolchart.engine.runtime.streaming import TurnStream
     from toolchart.engine.turns.inbox import Inbox
@@ -54,7 +55,41 @@ class _Rooms(Protocol):
     _turns: Turns
 
     async def arun(self, message: str, *args: Any, **options: Any) -> Turn: ...
-    def conversation(self, conversation: str | None = None) -> Conversation: ...
+    def conversation(self, conversation: str | None = None, *, owner: str | None = None) -> Conversation: ...
+    def get_log(self, owner: str | None) -> Store: ...
+
+
+_FOR_BEGINNING = frozenset(["_turns", "get_log", "recovery"])
+"""The rooms that know what to say of a conversation that has not begun."""
+
+
+class _OwnRooms:
+    """The rooms of an engine as the handle of an owner has them: closed where its conversation is not this
+    owner's.
+
+    A handle does everything in some room. So none of its members, old or new, sees or moves what is somebody
+    else's.
+    """
+
+    def __init__(self, engine: _Rooms, conversation: str, owner: str) -> None:
+        self._engine = engine
+        self._conversation = conversation
+        self._owner = owner
+        self._owned = cast("OwnedLog", engine.get_log(owner))
+
+    def __getattr__(self, name: str) -> Any:
+        """A room.
+
+        Raises:
+            NotFound: the conversation is somebody else's or nobody's. Where it does not exist too, for a
+                room in which it must.
+        """
+        self._owned.require_own(self._conversation, may_begin=name in _FOR_BEGINNING)
+        return getattr(self._engine, name)
+
+    async def arun(self, message: str, **options: Any) -> Turn:
+        """As `Engine.arun`, which asks whose the conversation is itself, for the owner."""
+        return await self._engine.arun(message, **{**options, "owner": self._owner})
 
 
 class Conversation:
@@ -63,12 +98,18 @@ class Conversation:
     It holds no state but its id and the last result that it saw, so several handles of one conversation may
     exist. The methods that begin with `a`, and those that stream, are for callers with an event loop; each
     blocking form is made from its async one.
+
+    A handle with an owner raises `NotFound` at each member where the conversation is somebody else's or
+    nobody's. An id that does not exist is free: who begins the conversation owns it.
     """
 
-    def __init__(self, engine: _Rooms, id_: str) -> None:
-        self._engine, self._calls = engine, engine._calls
+    def __init__(self, engine: _Rooms, id_: str, owner: str | None = None) -> None:
+        self._calls = engine._calls
+        self._engine = engine if owner is None else cast("_Rooms", _OwnRooms(engine, id_, owner))
         self.id = id_
         """Id of the conversation."""
+        self.owner = owner
+        """For whom the handle is; None for whoever sees all."""
         self.last_result: Turn | None = None
         """The result of the newest turn that ran through this handle."""
 
@@ -79,7 +120,7 @@ class Conversation:
 
     async def asend(self, message: str, **options: Unpack[TurnOptions]) -> Turn:
         """Run a turn, or give the message to the one that is open; as `Engine.arun`."""
-        self._require_own_id(options.get("conversation"))
+        self._require_own(options)
         return self._keep(await self._engine.arun(message, **{**options, "conversation": self.id}))
 
     send = blocking(asend)
@@ -97,7 +138,7 @@ class Conversation:
         """
         from toolchart.engine.runtime.streaming import stream_turn
 
-        self._require_own_id(options.get("conversation"))
+        self._require_own(options)
         own_options: StreamOptions = {**options, "conversation": self.id}
 
         async def run_turn(**watchers: Any) -> Turn:
@@ -335,7 +376,7 @@ class Conversation:
     @property
     def has_open_turn(self) -> bool:
         """Whether a message is for the open turn, as the log has it, and begins none."""
-        return has_open_turn(self._engine.store, self.id)
+        return has_open_turn(self._log, self.id)
 
     @property
     def is_running(self) -> bool:
@@ -363,10 +404,16 @@ class Conversation:
     # asyncio.to_thread(conversation.read)` keeps the event loop free.
 
     @property
+    def _log(self) -> Store:
+        """The log as the owner of the handle sees it."""
+        return self._engine.get_log(self.owner)
+
+    @property
     def _store(self) -> Store:
-        """The log, where it has the conversation. Raises NotFound."""
-        require_existing(self._engine.store, self.id)
-        return self._engine.store
+        """The same, where it has the conversation. Raises NotFound."""
+        store = self._log
+        require_existing(store, self.id)
+        return store
 
     def read(self) -> ConversationView:
         """The conversation as a page shows it first: its row in a list, what waits, results and cost."""
@@ -378,6 +425,7 @@ class Conversation:
         Raises:
             NotFound: there is no such conversation, or it has no turn yet.
         """
+        require_existing(self._log, self.id)
         return self._engine._turns.describe(self.id)
 
     def draw(self, *, sequence: bool = False) -> str:
@@ -428,7 +476,7 @@ class Conversation:
     def children(self) -> tuple[Conversation, ...]:
         """The conversations of the agents that it runs, in the order in which they were asked for."""
         names = list_children(self._store, self.id, skip_unreadable=True)
-        return tuple(self._engine.conversation(name) for name in names)
+        return tuple(self._engine.conversation(name, owner=self.owner) for name in names)
 
     def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
         """Yield its records from number `start` on, and then each one when it is written, by any process.
@@ -439,7 +487,7 @@ class Conversation:
         Args:
             every_s: seconds between two looks into the log.
         """
-        return follow_steps(self._engine.store, self.id, start, every_s)
+        return follow_steps(self._log, self.id, start, every_s)
 
     # -- forks -----------------------------------------------------------------------------------
 
@@ -495,11 +543,18 @@ class Conversation:
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def _require_own_id(self, conversation: str | None) -> None:
+    def _require_own(self, options: StreamOptions) -> None:
+        conversation, owner = options.get("conversation"), options.get("owner")
         if conversation not in (None, self.id):
             raise SpecError(
                 f"this is a handle of the conversation {self.id!r}, not of {conversation!r}",
                 hint=f"engine.conversation({conversation!r}) is one of that",
+            )
+        if self.owner is not None and owner not in (None, self.owner):
+            raise SpecError(
+                f"this is a handle of the owner {self.owner!r}, not of {owner!r}",
+                path="owner",
+                hint=f"engine.conversation({self.id!r}, owner={owner!r}) is one of that",
             )
 
     def _keep(self, result: Kept) -> Kept:

@@ -305,9 +305,9 @@ class StreamOptions(TypedDict, total=False):
     attachments: Sequence[Attachment]
     """Pictures, files, sounds: parts, bytes, paths, or public addresses to fetch."""
     owner: str | None
-    """Whose conversation it is. It is recorded when the conversation begins; a later message with another
-    owner is refused, so a program that always names its user lets nobody into the conversation of somebody
-    else."""
+    """Whose conversation it is. It is recorded when the conversation begins; for another
+    owner it does not exist (`NotFound`), so a program that always names its user lets nobody into the
+    conversation of somebody else."""
     tags: Mapping[str, str] | None
     """What the program attaches to a conversation that begins, by name, to find it again. A later message may
     repeat them."""

@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import find_root
+from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.conversations import build_running_turn_error
@@ -89,6 +89,11 @@ class Inbox:
             root = find_root(self._store, root)
         while self._leases.is_claimed(root) and (drivers := await self._leases.find_running(root)):
             event = item.event
+            if item.heading is not None:
+                if self._store.read_last_line(root) is None:  # whose it is, its first record says
+                    await self._leases.wait_until(root, partial(self._has_begun_or_ended, root))
+                    continue
+                require_heading(self._store, root, item.heading)
             if item.follows is not None:
                 raise build_later_record_error(root, item.follows)
             if isinstance(event, Decided) and not self._is_reviewed(root, event):
@@ -120,6 +125,8 @@ class Inbox:
         except LeaseHeld:
             if item.follows is not None or not self._may_leave(item):
                 raise
+            if item.heading is not None:
+                require_heading(self._store, root, item.heading)
             return await self._leave(root, item)
 
     async def post(self, item: Item) -> str:
@@ -204,6 +211,10 @@ class Inbox:
         logged = self._turns.load_turn(conversation).snapshot
         name, snapshot = find_waiting_conversation(self._store, logged, conversation, waits)
         return name, running.get(name, snapshot)
+
+    def _has_begun_or_ended(self, root: str) -> bool:
+        """Whether the log has the first record of a turn that began here, or it does not run any more."""
+        return self._store.read_last_line(root) is not None or not self._leases.is_claimed(root)
 
     def _is_reviewed(self, root: str, decision: Decided) -> bool:
         """Whether the review has said of a call whether it waits for a decision."""

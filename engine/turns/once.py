@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from toolchart.engine.log.family import require_heading
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.runtime.parts import TurnHooks, TurnOptions, build_hooks
@@ -69,6 +70,8 @@ class SingleRuns:
         assert isinstance(event, UserSaid), "a message"
         assert options is not None, "it may begin a turn"
         attempt = self._find_newest_attempt(conversation)
+        if item.heading is not None:
+            require_heading(self._store, attempt, item.heading)
         if self._leases.is_claimed(attempt):
             raise _build_begun_error(attempt)
         loaded_conversation = load_conversation(self._store, attempt)

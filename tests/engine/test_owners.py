@@ -1,10 +1,13 @@
-"""Everything of one owner is exported and deleted, and nothing of anybody else."""
+"""Everything of one owner is exported and deleted, and nothing of anybody else; who is first owns an id."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import child_agents
 import pytest
@@ -18,10 +21,13 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import RecordFile
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import SpecError
-from toolchart.states.ports import Store
+from toolchart.states.errors import NotFound, SpecError
+from toolchart.states.messages import ToolCall
+from toolchart.states.ports import Lease, Store
 
 WORD, OTHER = "Zaunkoenig", "Rotkehlchen"
+
+ASKING: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
 
 
 @pytest.fixture(params=("memory", "sqlite", "postgres"))
@@ -126,3 +132,72 @@ def test_agents_and_contexts_go_with_the_conversation() -> None:
     assert len(own) > 2
     assert read_all(store) == {name: lines for name, lines in before.items() if name not in own}
     assert WORD.encode() not in b"".join(line for lines in read_all(store).values() for line in lines)
+
+
+# -- two who begin one id --------------------------------------------------------------------------------
+
+
+async def test_of_two_who_begin_an_id_at_once_one_owns_it(store: Store) -> None:
+    """Messages of two owners to an id that nobody has, at the same time through one engine: one of them
+    begins it, whose words alone are in it; for the other it does not exist, while that turn runs."""
+    second_ended = asyncio.Event()
+
+    async def wait_for_second(call: ToolCall) -> bool:
+        await second_ended.wait()
+        return True
+
+    replies = [reply_with_calls(("echo", {"text": WORD})), "a"]
+    async with make_engine(replies, log=store, approver=wait_for_second, **ASKING) as engine:
+        first = asyncio.ensure_future(engine.arun(WORD, conversation="x", owner="anna"))
+        second = asyncio.ensure_future(engine.arun(OTHER, conversation="x", owner="bert"))
+        second.add_done_callback(lambda _: second_ended.set())
+        with pytest.raises(NotFound):
+            await second
+        assert (await first).content == "a"
+    assert OTHER.encode() not in b"".join(store.read_lines("x"))
+
+
+class InterruptedStore(MemoryStore):
+    """A store in which something happens before a lease is taken."""
+
+    interrupt: Callable[[], None] | None = None
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """As that of a store in memory."""
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            thread = threading.Thread(target=interrupt)  # where no event loop runs
+            thread.start()
+            thread.join()
+        return super().acquire_lease(conversation, worker, seconds, wait=wait)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_who_comes_a_moment_later_is_not_let_in(is_held: bool) -> None:
+    """Where somebody else begins an id after it was found free, and where a worker has that conversation
+    then: the message is not found a place, and is left in no inbox."""
+    store = InterruptedStore()
+
+    def begin_first() -> None:
+        with make_engine([reply_with_calls(("echo", {"text": WORD}))], log=store, **ASKING) as other:
+            other.run(WORD, conversation="x", owner="anna")
+        if is_held:
+            store.acquire_lease("x", ALIVE, 60.0)
+
+    with make_engine(["mine"], log=store, **ASKING) as engine:
+        store.interrupt = begin_first
+        with pytest.raises(NotFound):
+            engine.run(OTHER, conversation="x", owner="bert")
+    assert OTHER.encode() not in b"".join(store.read_lines("x"))
+    assert list(store.read_inbox(["x"])) == []
+
+
+def test_a_turn_that_is_run_once_reads_no_attempt_of_somebody_else() -> None:
+    """An id that the next attempt of a turn would have, and that is somebody else's, is not read for it."""
+    with make_engine(["a", "b"], log=MemoryStore()) as engine:
+        engine.run_once(OTHER, conversation="x", owner="bert")
+        engine.run(OTHER, conversation="x~2", owner="anna")
+        before = read_all(engine.store)
+        with pytest.raises(NotFound, match="'x~2'"):
+            engine.run_once(OTHER, conversation="x", owner="bert")
+        assert read_all(engine.store) == before

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
@@ -113,12 +113,14 @@ class FleetEngine(Engine):
         """As `Engine._begin_turn`; a worker runs the turn.
 
         Raises:
+            NotFound: the conversation has another owner.
             SpecError: the turn cannot begin, here or on the worker.
             DurableHostUnavailable: the workers cannot be reached.
         """
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
+            self.owners.forget(name)
         if options.get("history"):
             self._agent.require_no_messages(name)
         self._agent.check_turn(message, options)
@@ -129,9 +131,9 @@ class FleetEngine(Engine):
         stretch = await self.client.begin_turn(message, conversation=name, options=data)
         return await self.follow(stretch, build_hooks(options), first_seq)
 
-    def conversation(self, conversation: str | None = None) -> FleetConversation:
+    def conversation(self, conversation: str | None = None, *, owner: str | None = None) -> FleetConversation:
         """As `Engine.conversation`; workers run its turns."""
-        return FleetConversation(self, conversation or generate_conversation_id())
+        return FleetConversation(self, conversation or generate_conversation_id(), owner)
 
     # -- recovery --------------------------------------------------------------------------------
 
@@ -213,9 +215,9 @@ class FleetConversation(Conversation):
     is None. Forks run in this process.
     """
 
-    def __init__(self, engine: FleetEngine, id_: str) -> None:
-        super().__init__(engine, id_)
-        self._fleet, self._client = engine, engine.client
+    def __init__(self, engine: FleetEngine, id_: str, owner: str | None = None) -> None:
+        super().__init__(engine, id_, owner)
+        self._fleet = cast("FleetEngine", self._engine)
 
     async def aresume(
         self,
@@ -230,7 +232,7 @@ class FleetConversation(Conversation):
         refuse_dependencies(dependencies)
         root = find_root(self._fleet.store, self.id)
         first_seq = self._fleet.find_next_seq(root)
-        client = self._client
+        client = self._fleet.client
         stretch = await (client.resume(root) if decision is None else client.decide(self.id, decision))
         options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
         return self._keep(await self._fleet.follow(stretch, build_hooks(options), first_seq))
@@ -238,7 +240,7 @@ class FleetConversation(Conversation):
     async def adecide(self, decision: Decided) -> Turn | None:
         """As `Conversation.adecide`; a turn that runs on a worker gets the decision."""
         if self.is_running:
-            await self._client.decide(self.id, decision)
+            await self._fleet.client.decide(self.id, decision)
             return None
         return await self.aresume(decision)
 
@@ -252,11 +254,12 @@ class FleetConversation(Conversation):
     ) -> Turn | None:
         """As `Conversation.aanswer`; a turn that runs on a worker gets the answer."""
         refuse_dependencies(dependencies)
-        return await self._hand_over(partial(self._client.answer, self.id, content, question=question, by=by))
+        hand_over = partial(self._fleet.client.answer, self.id, content, question=question, by=by)
+        return await self._hand_over(hand_over)
 
     async def acancel(self, reason: str | None = None, *, author: str | None = None) -> Turn | None:
         """As `Conversation.acancel`; a turn that runs on a worker hears of it."""
-        return await self._hand_over(partial(self._client.cancel, self.id, reason, author=author))
+        return await self._hand_over(partial(self._fleet.client.cancel, self.id, reason, author=author))
 
     async def asay(
         self,
@@ -268,15 +271,15 @@ class FleetConversation(Conversation):
     ) -> None:
         """As `Conversation.asay`; a worker gets the message, or begins the next turn with it."""
         event = await build_user_said(message, attachments, author or "")
-        await self._client.wake(await self.apost(event, key=key))
+        await self._fleet.client.wake(await self.apost(event, key=key))
 
     @property
     def is_running(self) -> bool:
         """Whether some worker works on the conversation now."""
         if super().is_running:
             return True
-        root = find_root(self._fleet.store, self.id)
-        return root in [lease.conversation for lease in self._fleet.store.list_leases()]
+        log = self._log
+        return find_root(log, self.id) in [lease.conversation for lease in log.list_leases()]
 
     async def _hand_over(self, hand_over: Callable[[], Awaitable[Stretch]]) -> Turn | None:
         """Hand something over; the result when the turn rests, or None where it runs already."""

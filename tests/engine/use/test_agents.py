@@ -26,6 +26,7 @@ from toolchart import (
     AgentOptions,
     Decided,
     Engine,
+    NotFound,
     OpenAgent,
     PartialOutput,
     PromptContext,
@@ -521,7 +522,7 @@ def test_a_turn_names_its_owner_and_its_author() -> None:
     )
     with Agent(ScriptedModel("x", "y")).open(log=store) as opened:
         opened.run("go", conversation="b", owner="ada", tags={"k": "v"}, author="eve")
-        with pytest.raises(SpecError, match="owner"):
+        with pytest.raises(NotFound, match="begun for this owner"):
             opened.run("go", conversation="b", owner="bob")
         page = opened.engine.conversations(owner="ada", tags={"k": "v"}).to_dict()
         assert sorted(row["conversation"] for row in page["conversations"]) == ["a", "b"]

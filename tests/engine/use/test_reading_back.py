@@ -13,7 +13,7 @@ import child_agents
 import pytest
 from golden_logs import list_golden_logs, load_golden_store, read_golden_log, split_conversations
 
-from toolchart import Engine, SpecError
+from toolchart import Engine, NotFound, SpecError
 from toolchart.engine.log import replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.reading.overview import read_view
@@ -243,25 +243,32 @@ def test_owner_and_tags_are_recorded_when_a_conversation_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "asked", "problem"),
+    ("begun", "asked", "error", "problem"),
     [
-        ({"owner": "anna"}, {"owner": "ben"}, "belongs to somebody else"),
-        ({}, {"owner": "ben"}, "was begun without an owner"),
-        ({"tags": {"a": "1"}}, {"tags": {"a": "2"}}, "was begun with other tags"),
+        (
+            {"owner": "anna"},
+            {"owner": "ben"},
+            NotFound,
+            "there is no conversation 'c' in this log\n  an owner",
+        ),
+        ({}, {"owner": "ben"}, NotFound, "no conversation 'c' in this log\n  an owner"),
+        ({"tags": {"a": "1"}}, {"tags": {"a": "2"}}, SpecError, "was begun with other tags"),
     ],
 )
-def test_a_message_of_somebody_else_is_refused(begun: Any, asked: Any, problem: str) -> None:
-    """A message with another owner, or other tags, than the conversation was begun with writes nothing, also
-    where a turn of it is open; the same ones pass."""
+def test_a_message_of_somebody_else_is_refused(
+    begun: Any, asked: Any, error: type[Exception], problem: str
+) -> None:
+    """For another owner than a conversation was begun with it does not exist, and other tags are refused;
+    nothing is written, also where a turn of it is open. The same ones pass."""
     with agents.make_engine(["a", "b", ask_to_pay("Ann")], **APPROVAL) as engine:
         engine.run("hi", conversation="c", **begun)
         engine.run("again", conversation="c", **begun)
         for _ in range(2):
             count = len(engine.conversation("c").steps)
-            with pytest.raises(SpecError, match=problem) as caught:
+            with pytest.raises(error, match=problem) as caught:
                 engine.run("mine", conversation="c", **asked)
             assert "anna" not in str(caught.value)
-            with pytest.raises(SpecError, match=problem):
+            with pytest.raises(error, match=problem):
                 engine.run_once("mine", conversation="c", **asked)
             assert len(engine.conversation("c").steps) == count
             engine.run("pay", conversation="c", **begun)  # from now on a turn is open
