@@ -7,7 +7,7 @@ defaults, which are meant to be safe:
 | --- | --- | --- |
 | builtin, mock | trusted; those over files and documents untrusted | low; `run_shell` high, and asks |
 | HTTP | untrusted | `GET`, `HEAD` and `OPTIONS` low, else high |
-| Python, services of the program | assumed to be trusted, and named | high |
+| Python, services of the program | untrusted until they say so: findings about them are `undeclared` | high |
 | MCP, OpenAPI | untrusted | high, because a stranger says what each tool does |
 | another package's | as its row in the table of tool sources says, else untrusted | high |
 
@@ -17,6 +17,7 @@ A call of high risk is covered where a person decides about each one: by `requir
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -39,10 +40,18 @@ from toolchart.states.chart.yaml_document import Document, parse_key_path
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import list_template_variables
-from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop, Trail
+from toolchart.states.proofs.dataflow.agents import (
+    FlowAgent,
+    FlowHandler,
+    FlowTool,
+    Hop,
+    Trail,
+    UndeclaredSource,
+)
 from toolchart.tools.approval import Policy, Rule, parse_policy
 from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
 from toolchart.tools.definition import Risk, Tool, Trust
+from toolchart.tools.sources.effect_functions import is_effect_function
 from toolchart.tools.sources.entry_settings import get_type_settings
 from toolchart.tools.sources.python import read_tool_options
 from toolchart.tools.sources.registry_entries import INTERNAL_SERVICES
@@ -63,8 +72,8 @@ class _ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
     risk: Risk
     needs_approval: bool
     """Whether its calls ask where no rule says otherwise."""
-    is_assumed: bool = False
-    """Whether it is code of the program, and nothing says who writes what it returns."""
+    undeclared_sources: tuple[UndeclaredSource, ...] = ()
+    """The code of the program, itself or below it, of which nothing says who writes what it returns."""
     is_prefix: bool = False
     """Whether `name` begins the names of several tools."""
 
@@ -90,7 +99,9 @@ def describe_data_flow(
     Raises:
         SpecError: the approval rules cannot be used.
     """
-    program_tools = [_describe_program_tool(function) for function in functions]
+    program_tools = [
+        _describe_program_tool(function) for function in functions if not is_effect_function(function)
+    ]
     resolver = resolver or EffectResolver(spec)
     return _describe_agent(spec, chart, spec.responses, resolver, FlowHandler(), program_tools)
 
@@ -151,7 +162,7 @@ def _describe_handler(
                 is_untrusted=tool.trust == "untrusted",
                 is_high_risk=tool.risk == "high",
                 asks=_asks_always(policy, tool),
-                is_assumed=tool.is_assumed,
+                undeclared_sources=tool.undeclared_sources,
             )
             for tool in offered_tools
         ),
@@ -217,9 +228,13 @@ def _derive_agent_facts(spec: AgentSpec, tools: list[_ToolFacts]) -> list[_ToolF
     others = [tool for tool in tools if tool.name not in entries]
     trust: Trust = "untrusted" if any(tool.trust == "untrusted" for tool in others) else "trusted"
     risk: Risk = "high" if any(tool.risk == "high" for tool in others) else "low"
+    undeclared_sources = tuple(dict.fromkeys(source for tool in others for source in tool.undeclared_sources))
     return [
         msgspec.structs.replace(
-            tool, trust=entries[tool.name].trust or trust, risk=entries[tool.name].risk or risk
+            tool,
+            trust=entries[tool.name].trust or trust,
+            risk=entries[tool.name].risk or risk,
+            undeclared_sources=() if entries[tool.name].trust else undeclared_sources,
         )
         if tool.name in entries
         else tool
@@ -243,7 +258,9 @@ def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolF
         name=entry.name,
         place=place,
         trust=declared_trust or trust,
-        is_assumed=source.assumes_trust and trust == "trusted" and not declared_trust,
+        undeclared_sources=_list_undeclared(
+            entry.name, place, bool(declared_trust) or not source.is_own_code or trust == "untrusted"
+        ),
         risk=declared_risk or ("high" if writes else "low"),
         needs_approval=entry.requires_approval
         or bool(options.get("requires_approval"))
@@ -252,21 +269,35 @@ def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolF
 
 
 def _describe_program_tool(function: Tool | Callable[..., Any]) -> _ToolFacts:
-    """A tool that the program gave to the engine. A ready `Tool` has its own risk."""
+    """A tool that the program gave to the engine. A ready `Tool` of a function says what `@tool` says of that
+    function; one without a function has its own risk."""
+    options = read_tool_options(function.function if isinstance(function, Tool) else function)
     if isinstance(function, Tool):
-        options: Mapping[str, Any] = {"risk": function.risk, "requires_approval": function.requires_approval}
         name = function.name
+        if function.function is None:
+            options = {"risk": function.risk}
+        options["requires_approval"] = function.requires_approval
     else:
-        options = read_tool_options(function)
         name = str(options.get("name") or getattr(function, "__name__", type(function).__name__))
+    place = _find_code_place(function.function if isinstance(function, Tool) else function)
     return _ToolFacts(
         name=name,
-        place="a function of the program",
+        place=place,
         trust=options.get("trust") or "trusted",
-        is_assumed="trust" not in options,
+        undeclared_sources=_list_undeclared(name, place, "trust" in options),
         risk=options.get("risk") or "high",
         needs_approval=bool(options.get("requires_approval")) or options.get("risk") == "high",
     )
+
+
+def _find_code_place(function: Callable[..., Any] | None) -> str:
+    """File and line of a function of the program, as far as they are known."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "a function of the program"
+
+
+def _list_undeclared(name: str, place: str, is_declared: bool) -> tuple[UndeclaredSource, ...]:
+    return () if is_declared else (UndeclaredSource(name=f"the tool {name!r}", place=place),)
 
 
 def _read_function_options(reference: str, folder: Path | None) -> dict[str, Any]:

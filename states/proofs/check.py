@@ -22,11 +22,11 @@ from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
 from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_formulas, fit_item_formulas
 from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, compute_worst_case
 from toolchart.states.proofs.dataflow.agents import FlowAgent
-from toolchart.states.proofs.dataflow.analysis import DataFlows, follow_data
+from toolchart.states.proofs.dataflow.analysis import follow_data
 from toolchart.states.proofs.exploration import explore_chart, explore_with_memory
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge, ExploredState
 from toolchart.states.proofs.faults import find_faults
-from toolchart.states.proofs.findings import ASSUMED_TRUST, CHANGES, Finding, find_finding_line
+from toolchart.states.proofs.findings import CHANGES, Finding, find_finding_line
 from toolchart.states.proofs.notes import find_notes
 
 _MAX_NODES_OF_UNPROVED_CYCLES = 6_000
@@ -41,8 +41,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...] = ()
     """What is not wrong and still good to know: rows whose order matters, rows that are never used, states
-    that do not handle a cancellation, templates that name what does not exist, code of the program that is
-    assumed to be trusted."""
+    that do not handle a cancellation, templates that name what does not exist."""
     state_count: int
     """Number of states that the exploration found."""
     table_size: int
@@ -54,22 +53,10 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The worst case as formulas over the limits, for instance `2 * max_iterations + 1`, where one exists."""
 
     @property
-    def assumptions(self) -> tuple[Finding, ...]:
-        """The notes that name what is assumed to be trusted though nothing says so."""
-        return tuple(note for note in self.notes if note.kind == ASSUMED_TRUST)
-
-    @property
     def verdict(self) -> str:
-        """`2 findings`, `clean`, or what stands between."""
-        if self.findings:
-            return _count_nouns(len(self.findings), "finding")
-        if self.assumptions:
-            return f"no findings, {_count_nouns(len(self.assumptions), 'source')} assumed to be trusted"
-        return "clean"
-
-
-def _count_nouns(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        """`2 findings`, or `clean`."""
+        number = len(self.findings)
+        return f"{number} finding{'' if number == 1 else 's'}" if number else "clean"
 
 
 def check(
@@ -96,17 +83,17 @@ def check(
     """
     machine, limits = get_machine(chart), limits or Limits()
     graph = explore_chart(machine)
-    findings, assumptions = _find_findings(chart, graph, risky, flow_agent)
+    findings = _find_findings(chart, graph, risky, flow_agent)
     bound = None if findings else _compute_bound(chart, graph, limits, find_agent_cost)
     if bound is None or bound[2]:  # what was found may rest on facts that cannot meet
         graph = explore_with_memory(machine, graph)
-        findings, assumptions = _find_findings(chart, graph, risky, flow_agent)
+        findings = _find_findings(chart, graph, risky, flow_agent)
         bound = _compute_bound(chart, graph, limits, find_agent_cost)
     worst, formulas, problems = bound
     return CheckReport(
         chart=chart.name,
         findings=tuple(map(_add_change, (*findings, *([] if unbounded else problems)))),
-        notes=(*find_notes(chart, graph), *assumptions),
+        notes=tuple(find_notes(chart, graph)),
         state_count=len(graph.states),
         table_size=_count_answers(graph),
         worst=worst,
@@ -132,12 +119,10 @@ def find_problems(
 
 def _find_findings(
     chart: Chart, graph: ExplorationGraph, risky: bool, flow_agent: FlowAgent | None
-) -> tuple[list[Finding], tuple[Finding, ...]]:
-    """Every finding but those about bounds, and what the data flow assumes."""
-    flows = DataFlows(findings=(), assumptions=())
-    if flow_agent is not None:
-        flows = follow_data(flow_agent, graph)
-    return [*find_faults(chart, graph, risky), *flows.findings], flows.assumptions
+) -> list[Finding]:
+    """Every finding but those about bounds."""
+    flows = follow_data(flow_agent, graph) if flow_agent is not None else ()
+    return [*find_faults(chart, graph, risky), *flows]
 
 
 def _compute_bound(

@@ -14,8 +14,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault of a chart, or one note about it."""
 
     kind: str
-    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard`, `template`, and
-    `ASSUMED_TRUST`, without which alone a chart is clean."""
+    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard` and `template`."""
     message: str
     state: str
     event: str | None = None
@@ -28,9 +27,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
     """What to change."""
 
-
-ASSUMED_TRUST = "assumed trust"
-"""The kind of the notes about code of the program whose results count as trusted though nothing says so."""
 
 CHANGES: dict[str, str] = {
     "unreachable": "delete the state, or add a row that leads to it",
@@ -51,6 +47,7 @@ CHANGES: dict[str, str] = {
     "no such state": "keep the state, or migrate when the run has ended",
     "no such effect": "keep the effect in this state until the run has ended",
     "no such result": "ask `RESULT.count >= 1` first in the guards that read the result",
+    "undeclared": "say of the tool or function whether strangers write what it returns: `trust`",
     "data flow": "let a person approve the calls, or pass on only fields without free text",
 }
 """By kind of fault: what to change."""

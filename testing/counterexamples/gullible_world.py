@@ -99,10 +99,10 @@ class GullibleWorld:
                 yield replace(event, message=ORDER, reply=replace(event.reply, content=ORDER))
             case ToolFinished(), RunTools():
                 tool = self._tools.get(_find_tool_name(effect, event.call_id))
-                is_marked = tool is not None and tool.is_untrusted
+                is_marked = tool is not None and self._is_foreign(tool)
                 yield replace(event, result=_mark(event.result)) if is_marked else event
             case Returned(), CallFunction():
-                is_marked = contains_order(effect) or self._find_function(effect).trust == "untrusted"
+                is_marked = contains_order(effect) or self._is_foreign_function(effect)
                 yield replace(event, value=_mark(event.value)) if is_marked else event
             case AgentRested(), RunAgent() if not self._find_outcome(effect).can_rest:
                 return
@@ -149,6 +149,17 @@ class GullibleWorld:
             case RunAgent():
                 return [leak.sink for leak in self._find_outcome(effect).leaks]
         return []
+
+    def _is_foreign(self, tool: FlowTool) -> bool:
+        """Whether strangers write what a tool returns, as the spec says or as the agent assumes."""
+        return tool.is_untrusted or any(
+            self._agent.distrusts(source.name) for source in tool.undeclared_sources
+        )
+
+    def _is_foreign_function(self, effect: CallFunction) -> bool:
+        trust = self._find_function(effect).trust
+        is_distrusted = self._agent.distrusts(f"the function {effect.function!r}")
+        return trust == "untrusted" or (not trust and is_distrusted)
 
     def _find_function(self, effect: CallFunction) -> FunctionParameters:
         parameters: FunctionParameters = self._agent.chart.vocabulary.find_effect(effect.name).parameters

@@ -67,9 +67,9 @@ def replay_counterexample(
 ) -> Counterexample:
     """Find a run that shows a finding, and drive it through the real engine with a scripted world.
 
-    Nothing outside is called: models, tools, functions and people answer by the script. For a `data flow`,
-    strangers write an order, models that read it obey, and the finding is confirmed where the engine hands
-    the order to the tool.
+    Nothing outside is called: models, tools, functions and people answer by the script. For a `data flow` and
+    what is `undeclared`, strangers write an order, models that read it obey, and the finding is confirmed
+    where the engine hands the order to the tool.
 
     Args:
         flow_agent: the agent, for findings about its data flow.
@@ -80,7 +80,7 @@ def replay_counterexample(
 
 def drive_counterexample(chart: Chart, finding: Finding, flow_agent: FlowAgent | None = None) -> DrivenRun:
     """The run of `replay_counterexample` with every step, to look at one after the other."""
-    if finding.kind == "data flow" and flow_agent is not None:
+    if finding.kind in ("data flow", "undeclared") and flow_agent is not None:
         return _drive_data_flow(flow_agent, finding)
     if finding.kind not in SIGHTINGS or not finding.run:
         return DrivenRun(outcome="no run")
@@ -95,6 +95,7 @@ def drive_counterexample(chart: Chart, finding: Finding, flow_agent: FlowAgent |
 
 
 def _drive_data_flow(agent: FlowAgent, finding: Finding) -> DrivenRun:
+    agent = msgspec.structs.replace(agent, distrusts=lambda source: source in finding.message)
     runs = FlowSearch(agent).iterate_runs()
     matching_runs = (run for run in runs if run.state == finding.state and run.sink in finding.message)
     flow_run = next(matching_runs, None)

@@ -9,7 +9,7 @@ from toolchart.specs.charts import load_chart
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop, UndeclaredSource
 
 FORM = {
     "type": "object",
@@ -114,12 +114,19 @@ def _add_tools(state: str, following: str, states: Any) -> None:
 
 
 def make_flow_agent(chart: Chart, seed: int) -> FlowAgent:
-    """An agent with this chart: up to three tools, of which one is untrusted and one of high risk."""
+    """An agent with this chart: up to three tools: one untrusted, one of high risk, and one of which
+    nothing says who writes what it returns."""
     rng = random.Random(seed)
     tools = (
         FlowTool(name="read", place="", is_untrusted=True, is_high_risk=False),
         FlowTool(name="act", place="", is_untrusted=False, is_high_risk=True, asks=rng.random() < 0.2),
-        FlowTool(name="add", place="", is_untrusted=False, is_high_risk=False),
+        FlowTool(
+            name="add",
+            place="",
+            is_untrusted=False,
+            is_high_risk=False,
+            undeclared_sources=(UndeclaredSource(name="the tool 'add'", place=""),),
+        ),
     )
     handler = FlowHandler(
         tools=tuple(tool for tool in tools if rng.random() < 0.8),

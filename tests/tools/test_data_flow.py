@@ -11,9 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from effort import choose_count
+from msgspec.structs import replace
 from random_data_flows import make_random_agent
 
-from toolchart import Engine, tool
+from toolchart import Agent, Engine, tool
 from toolchart.app.cli.commands.charts.check import command as check_command
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
@@ -24,23 +25,17 @@ from toolchart.states.proofs.dataflow.analysis import follow_data
 from toolchart.states.proofs.dataflow.carriers import allows_free_text, path_allows_free_text
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
+from toolchart.testing import ScriptedModel
 from toolchart.testing.counterexamples.flow_search import FlowSearch
 from toolchart.testing.counterexamples.replaying import replay_counterexample
 from toolchart.tools.data_flow import describe_agent_chart, describe_data_flow
 
 
 def find_flows(source: Any) -> list[Finding]:
-    """The data flow findings about an agent."""
+    """The findings about the data flow of an agent."""
     spec = load_spec(source)
     chart = load_agent_chart(spec)
-    return [*follow_data(describe_data_flow(spec, chart), explore_chart(get_machine(chart))).findings]
-
-
-def find_assumptions(source: Any) -> tuple[Finding, ...]:
-    """The notes about what is assumed to be trusted."""
-    spec = load_spec(source)
-    chart = load_agent_chart(spec)
-    return follow_data(describe_data_flow(spec, chart), explore_chart(get_machine(chart))).assumptions
+    return [*follow_data(describe_data_flow(spec, chart), explore_chart(get_machine(chart)))]
 
 
 def check_engine(engine: Engine) -> CheckReport:
@@ -91,7 +86,7 @@ def test_the_engine_hands_the_order_of_a_stranger_to_the_tool(name: str) -> None
     spec = load_spec(yaml.safe_load(read_flow_text(name).replace(before, after)))
     chart = load_agent_chart(spec)
     agent = describe_data_flow(spec, chart)
-    (finding, *_) = follow_data(agent, explore_chart(get_machine(chart))).findings
+    (finding, *_) = follow_data(agent, explore_chart(get_machine(chart)))
     replay = replay_counterexample(chart, finding, agent)
     assert replay.outcome == "confirmed", str(replay)
     assert replay.events[0].startswith("turn_started")
@@ -108,17 +103,35 @@ def test_no_order_of_a_stranger_reaches_the_tool_of_a_shipped_flow(name: str) ->
 
 def test_clean_agents_stand_against_gullible_models() -> None:
     """What the analysis calls clean is: in random agents an order reaches no tool or function of high risk
-    for which there is no finding. It reaches most of those for which there is one."""
+    for which there is no `data flow` finding. It reaches most of those for which there is one."""
     seen, findings = 0, 0
     for seed in range(choose_count(short=12, long=1_000)):
         agent = make_random_agent(seed)
-        found = follow_data(agent, explore_chart(get_machine(agent.chart))).findings
+        everything = follow_data(agent, explore_chart(get_machine(agent.chart)))
+        found = [finding for finding in everything if finding.kind == "data flow"]
         reached_sinks = set()
         for run in FlowSearch(agent, max_situations=choose_count(short=150, long=800)).iterate_runs():
             assert any(f.state == run.state and run.sink in f.message for f in found), (seed, run.sink)
             reached_sinks.add((run.sink, run.state))
         seen, findings = seen + len(reached_sinks), findings + len(found)
     assert seen * 2 >= findings > 0
+
+
+def test_an_agent_without_findings_is_safe_whatever_its_undeclared_code_returns() -> None:
+    """Where everything that declares nothing returns words of strangers too, an order reaches a tool or a
+    function of high risk only where a finding names it, or where something undeclared is named. It does reach
+    some that no `data flow` finding names."""
+    only_undeclared = set()
+    for seed in (*range(choose_count(short=6, long=1_000)), 53):
+        agent = make_random_agent(seed)
+        found = follow_data(agent, explore_chart(get_machine(agent.chart)))
+        named = [finding for finding in found if finding.kind == "data flow"]
+        world = replace(agent, distrusts=lambda source: True)
+        for run in FlowSearch(world, max_situations=choose_count(short=150, long=800)).iterate_runs():
+            if not any(f.state == run.state and run.sink in f.message for f in named):
+                assert len(found) > len(named), (seed, run.sink)
+                only_undeclared.add((seed, run.sink, run.state))
+    assert only_undeclared
 
 
 @pytest.mark.parametrize("name", CHANGED_ROWS)
@@ -212,7 +225,7 @@ def test_an_approval_that_may_not_ask_is_none(approval: Any) -> None:
         ({"name": "m", "implementation": {"type": "mock", "mock_response": 1}}, False, False),
         (
             {"name": "basename", "implementation": {"type": "python", "handler": "posixpath:basename"}},
-            False,
+            True,
             True,
         ),
         (PAGE, True, False),
@@ -290,7 +303,7 @@ def test_documents_are_followed_from_any_template(shown: str) -> None:
     last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{text}}"}}}
     flow = make_flow({"first": SHOWN_DOCUMENTS[shown], "last": last}, message_trust="trusted")
     if shown == "a function":
-        flow["effects"]["first"]["call_function"]["risk"] = "low"
+        flow["effects"]["first"]["call_function"] |= {"risk": "low", "trust": "trusted"}
     finding = find_flows(flow)[-1]
     assert "untrusted documents ({{rag_context}})" in finding.message
     flow["tools"] = {"registry": [TRUSTED_SEARCH]}
@@ -348,39 +361,75 @@ READ = {
     "risk": "low",
     "implementation": {"type": "python", "handler": "posixpath:basename"},
 }
+PAY = {"name": "pay", "risk": "high", "implementation": {"type": "mock", "mock_response": 1}}
+FREE = {"rules": [{"tools": ["pay"], "decision": "always"}]}
+"""No person is asked about `pay`."""
 
 
 @pytest.mark.parametrize(
-    ("tool", "assumed"),
+    ("tool", "source"),
     [
         (READ, "the tool 'basename'"),
+        ({"name": "orders", "risk": "low", "implementation": {"type": "internal"}}, "the tool 'orders'"),
         ({**READ, "trust": "trusted"}, ""),
-        ({**READ, "trust": "untrusted"}, ""),
         ({"name": "m", "implementation": {"type": "mock", "mock_response": 1}}, ""),
         ({"name": "calculator"}, ""),
         ({**PAGE, "trust": "trusted"}, ""),
     ],
 )
-def test_code_of_the_program_is_named_as_assumed_to_be_trusted(
-    tool: dict[str, Any], assumed: str, tmp_path: Path
+def test_undeclared_code_beside_a_tool_of_high_risk_is_never_clean(
+    tool: dict[str, Any], source: str, tmp_path: Path
 ) -> None:
-    """An agent with a Python tool of which nothing says who writes its results is not called clean: the note
-    names the tool with its place and says how to settle it. It is no finding: the exit code is 0."""
+    """A Python tool or a service of the program of which nothing says who writes its results, beside a tool
+    that pays: one finding with its place, the tool that it would reach and one step, and exit code 1. What
+    declares its trust, or has a source that does, is clean."""
     path = tmp_path / "agent.yaml"
-    path.write_text(yaml.safe_dump(make_agent(tool)))
+    path.write_text(yaml.safe_dump(make_agent(tool, PAY, approval=FREE)))
     result = CliRunner().invoke(check_command, [str(path)], standalone_mode=False)
-    assert result.return_value == 0
     report = CliRunner().invoke(check_command, [str(path), "--json"], standalone_mode=False).output
-    kinds = [note["kind"] for note in json.loads(report)["notes"]]
-    if assumed:
-        assert f"what {assumed} ({path}:" in result.output
-        assert "write `trust: untrusted` there" in result.output
-        assert "no findings, 1 source assumed to be trusted;" in result.output
-        assert "clean" not in result.output
-        assert kinds.count("assumed trust") == 1
+    findings = json.loads(report)["findings"]
+    if source:
+        assert result.return_value == 1
+        (finding,) = findings
+        assert finding["kind"] == "undeclared"
+        assert f"what {source} ({path}:" in finding["message"]
+        assert "reach the tool 'pay'" in finding["message"]
+        assert "write `trust: trusted` there" in finding["change"]
+        assert [line.split(":")[0] for line in result.output.splitlines() if line.startswith(" ")] == [
+            "    change"
+        ]
+        assert "tool_loop: 1 finding;" in result.output
     else:
+        assert (result.return_value, findings) == (0, [])
         assert "clean;" in result.output
-        assert "assumed trust" not in kinds
+
+
+@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
+def test_undeclared_code_is_settled_by_one_word(trust: str) -> None:
+    """With `trust: trusted` nothing is left; with `trust: untrusted` the same way is a `data flow`."""
+    kinds = [finding.kind for finding in find_flows(make_agent({**READ, "trust": trust}, PAY, approval=FREE))]
+    assert kinds == (["data flow"] if trust == "untrusted" else [])
+
+
+def test_undeclared_code_that_can_reach_nothing_is_clean() -> None:
+    """Without a tool of high risk, and with one whose calls a person decides, there is nothing to declare."""
+    assert find_flows(make_agent(READ)) == []
+    assert find_flows(make_agent(READ, PAY)) == []
+
+
+def test_a_sink_that_a_declared_source_reaches_is_named_once() -> None:
+    """Where a declared source reaches the sink already, undeclared ones add no line."""
+    (finding,) = find_flows(make_agent(PAGE, READ, PAY, approval=FREE))
+    assert finding.kind == "data flow"
+
+
+def test_the_engine_hands_words_of_undeclared_code_to_the_tool() -> None:
+    """The finding is confirmed by the engine in a world where strangers write what the tool returns."""
+    spec = load_spec(make_agent(READ, PAY, approval=FREE))
+    chart = load_agent_chart(spec)
+    agent = describe_data_flow(spec, chart)
+    (finding,) = follow_data(agent, explore_chart(get_machine(chart)))
+    assert replay_counterexample(chart, finding, agent).outcome == "confirmed"
 
 
 def test_what_a_tool_says_counts_where_its_module_lies_beside_the_spec(tmp_path: Path) -> None:
@@ -394,46 +443,82 @@ def test_what_a_tool_says_counts_where_its_module_lies_beside_the_spec(tmp_path:
     assert (result.return_value, "clean;" in result.output) == (0, True), result.output
 
 
-def test_a_service_of_the_program_is_named_too() -> None:
-    """A tool that the program hands over at start is its code too."""
-    (note,) = find_assumptions(make_agent({"name": "orders", "implementation": {"type": "internal"}}))
-    assert "the tool 'orders'" in note.message
-
-
-def test_a_function_that_says_nothing_is_named_too(tmp_path: Path) -> None:
-    """What `call_function` calls is code of the program, also in an agent that another one runs."""
-    call = {"function": "posixpath:split", "arguments": {"p": "x"}, "as": "page", "risk": "low"}
+def test_a_function_that_says_nothing_is_a_source_too(tmp_path: Path) -> None:
+    """What `call_function` calls is code of the program, also in an agent that another one runs: undeclared,
+    what it returns is followed into a function of high risk."""
+    fetch = {"function": "posixpath:split", "arguments": {"p": "x"}, "as": "page"}
+    send = {"function": "posixpath:basename", "arguments": {"p": "{{page}}"}, "as": "sent"}
+    effects: dict[str, Any] = {"fetch_page": {"call_function": fetch}, "send_page": {"call_function": send}}
     child = tmp_path / "child.yaml"
-    child.write_text(yaml.safe_dump(make_flow({"only": {"call_function": call}}), sort_keys=False))
+    child.write_text(yaml.safe_dump(make_flow(effects), sort_keys=False))
     runs = {"first": {"run_agent": {"spec": str(child), "message": "Go.", "as": "said"}}}
-    for flow in (make_flow({"only": {"call_function": call}}), make_flow(runs)):
-        (note,) = find_assumptions(flow)
-        assert "the function 'posixpath:split'" in note.message
-    for trust in ("trusted", "untrusted"):
-        assert find_assumptions(make_flow({"only": {"call_function": {**call, "trust": trust}}})) == ()
+    for flow in (make_flow(effects), make_flow(runs)):
+        (finding,) = find_flows(flow)
+        assert finding.kind == "undeclared"
+        assert "what the function 'posixpath:split'" in finding.message
+        assert "reach the function 'posixpath:basename'" in finding.message
+    effects["fetch_page"] = {"call_function": {**fetch, "trust": "trusted"}}
+    assert find_flows(make_flow(effects)) == []
+
+
+def fetch_page(address: str) -> str:
+    """Fetch a page."""
+    return address
+
+
+@tool(trust="untrusted", risk="low")
+def read_mail() -> str:
+    """Read a mail."""
+    return ""
+
+
+@tool(trust="trusted")
+def pay(amount: int) -> str:
+    """Pay."""
+    return str(amount)
 
 
 def test_tools_of_the_program_are_looked_at() -> None:
     """Tools that a program passes to the engine and the spec does not name are sources and sinks as well."""
-
-    def fetch_page(address: str) -> str:
-        """Fetch a page."""
-        return address
-
-    @tool(trust="untrusted", risk="low")
-    def read_mail() -> str:
-        """Read a mail."""
-        return ""
-
     spec = make_agent(tools={"apply_globally": True, "registry": []})
     with Engine(spec, log="memory", functions=[fetch_page]) as engine:
         report = check_engine(engine)
-    assert report.verdict == "no findings, 1 source assumed to be trusted"
+    assert (report.verdict, report.findings[0].kind) == ("1 finding", "undeclared")
     with Engine(spec, log="memory", functions=[fetch_page, read_mail]) as engine:
         report = check_engine(engine)
     (finding,) = report.findings
     assert "the result of the untrusted tool 'read_mail'" in finding.message
     assert "the tool 'fetch_page', whose risk is high" in finding.message
+
+
+def make_weather(**options: Any) -> Any:
+    """A harmless tool, marked by `@tool` where there are options."""
+
+    def get_weather() -> str:
+        """The weather."""
+        return "fair"
+
+    return tool(**options)(get_weather) if options else get_weather
+
+
+@pytest.mark.parametrize(
+    ("tools", "kinds"),
+    [
+        ([make_weather()], ["undeclared"]),
+        ([make_weather(risk="low")], []),
+        ([make_weather(trust="trusted")], []),
+        ([make_weather(), pay], ["undeclared"]),
+        ([read_mail, pay], ["data flow"]),
+        ([read_mail, make_weather(trust="trusted", risk="high")], []),
+        ([pay], []),
+    ],
+)
+def test_what_the_decorator_says_counts_for_a_typed_agent_too(tools: list[Any], kinds: list[str]) -> None:
+    """The tools that an `Agent` makes of its functions are what `@tool` says of them, and sources and sinks
+    where it says nothing; one tool that says neither is one finding, and either word settles it."""
+    findings = Agent(ScriptedModel(), tools=tools).check().findings
+    assert [finding.kind for finding in findings] == kinds
+    assert all(f"{__file__}:" in finding.message for finding in findings)
 
 
 def test_the_command_reports_a_leak_and_what_the_engine_did(

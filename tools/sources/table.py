@@ -42,9 +42,9 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
     on the handler."""
     trust: Trust = "untrusted"
     """Whether strangers may have written what its tools return, where an entry does not say."""
-    assumes_trust: bool = False
-    """Whether `trust` is only assumed, since the tools are code of the program: `check` then names each tool
-    whose entry does not say."""
+    is_own_code: bool = False
+    """Whether the tools are code of the program: `check` follows what such a tool returns until its entry
+    says whether strangers write it."""
     writes: bool = True
     """Whether its tools may change something, where nothing says that one only reads."""
 
@@ -111,7 +111,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             list_starts=f"{entries}:list_internal_starts",
             list_settings=f"{entries}:list_internal_settings",
             trust="trusted",
-            assumes_trust=True,
+            is_own_code=True,
         ),
         ToolSourceDescriptor(
             name="http",
@@ -128,7 +128,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             list_starts=f"{entries}:list_python_starts",
             required=("handler",),
             trust="trusted",
-            assumes_trust=True,
+            is_own_code=True,
         ),
     )
 

@@ -79,7 +79,7 @@ function showReport() {
     byId("findings").replaceChildren(describeProblem(problem));
   } else {
     editor.field.removeAttribute("aria-invalid");
-    setVerdict(report.verdict, findings.length ? "bad" : report.verdict === "clean" ? "good" : "");
+    setVerdict(report.verdict, findings.length ? "bad" : "good");
     byId("bound").textContent = `${report.bound[0].toUpperCase()}${report.bound.slice(1)}${report.without ? ` (${report.without})` : ""}.`;
     byId("findings").replaceChildren(
       ...(findings.length ? findings.map(describeFinding) : [make("p", { class: "empty" }, describeClean())]),
@@ -93,7 +93,7 @@ function showReport() {
 }
 
 function describeClean() {
-  return `${report.verdict === "clean" ? "Clean: every" : "Every"} state can be reached and left, every event is handled, ${report.has_bound ? "every turn ends, " : ""}` +
+  return `Clean: every state can be reached and left, every event is handled, ${report.has_bound ? "every turn ends, " : ""}` +
     `and no call runs before its approval. Proved over ${report.places} explored states.`;
 }
 

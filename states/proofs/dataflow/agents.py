@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec import field
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.effects import EffectDescriptor
@@ -25,6 +26,14 @@ Trail = tuple[Hop, ...]
 """The way of a value from its source, hop by hop."""
 
 
+class UndeclaredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Code of the program of which nothing says whether strangers write what it returns."""
+
+    name: str
+    """`the tool 'x'` or `the function 'x'`."""
+    place: str
+
+
 class FlowTool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, or all tools of one server, as the analysis sees them."""
 
@@ -36,8 +45,8 @@ class FlowTool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a wrong call can do much harm, as declared or by default."""
     asks: bool = False
     """Whether every call of it is denied or approved by a person before it runs."""
-    is_assumed: bool = False
-    """Whether it is code of the program of which nothing says if strangers write what it returns."""
+    undeclared_sources: tuple[UndeclaredSource, ...] = ()
+    """Where nothing says who writes what it returns: itself, or the tools of the agent that it runs."""
 
 
 class FlowHandler(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,3 +77,5 @@ class FlowAgent(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the agent that a `run_agent` runs."""
     user: Hop | None = None
     """The user's messages, where strangers write them."""
+    distrusts: Callable[[str], bool] = field(default=lambda source: False)
+    """Which undeclared tools and functions count as untrusted."""

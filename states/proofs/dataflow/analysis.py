@@ -12,8 +12,11 @@ the spec says that strangers write them (`message_trust: untrusted`). Otherwise 
 the agent works, and trusted, as are people who answer questions, variables of the caller, and everything in
 the spec.
 
-Code of the program, a Python tool or a function, counts as trusted where nothing is said of it. Each such one
-that the analysis meets is named, and the agent is not called clean then.
+Code of the program, a Python tool or a function, of which nothing is said counts as untrusted too. Its
+findings have a name of their own (`undeclared`), one for each such source. The analysis runs once with the
+sources that are declared, which gives the `data flow` findings, and once more for each undeclared one beside
+them: it is named if it reaches a sink that no declared source reaches. Nothing is missed by looking at one at
+a time, because a carrier is tainted exactly where one of the sources alone would taint it.
 
 **Carriers** hold values between two steps (`carriers.py`). The thread of messages is one carrier: a request
 that contains any of it may repeat all of it. It outlives a turn; results live for a run of the chart.
@@ -41,6 +44,7 @@ and a model need not obey.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -48,18 +52,12 @@ from toolchart.states.compiler import Move
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
 from toolchart.states.machine import get_machine
-from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail, UndeclaredSource
 from toolchart.states.proofs.dataflow.carriers import Carriers
-from toolchart.states.proofs.dataflow.tracking import (
-    AgentOutcome,
-    AssumedTrust,
-    Leak,
-    Tracker,
-    prune_open_effects,
-)
+from toolchart.states.proofs.dataflow.tracking import AgentOutcome, Leak, Tracker, prune_open_effects
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredState
-from toolchart.states.proofs.findings import ASSUMED_TRUST, Finding, find_finding_line
+from toolchart.states.proofs.findings import Finding, find_finding_line
 
 _OVER = ("open:", "result:", "error:", "words", "calls", "user_message", "answer")
 """Carriers that do not outlive a run of the chart."""
@@ -74,15 +72,6 @@ class _Node(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
 
 
-class DataFlows(msgspec.Struct, frozen=True, kw_only=True):
-    """What the analysis says about an agent."""
-
-    findings: tuple[Finding, ...]
-    """One for each tool or function of high risk that words of strangers reach."""
-    assumptions: tuple[Finding, ...]
-    """Notes: one for each tool or function whose results count as trusted though nothing says so."""
-
-
 class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
     """A leak and the shortest run that shows it."""
 
@@ -90,29 +79,53 @@ class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
 
 
-def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> DataFlows:
+def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> tuple[Finding, ...]:
     """Follow words of strangers through an agent.
 
     Args:
         graph: the exploration of the agent's chart.
+
+    Returns:
+        One finding for each tool or function of high risk that words of strangers reach, and one for each
+        that does not say who writes what it returns, where that reaches another tool or function of high
+        risk.
     """
+    leaks, sources = _find_leaks(agent, graph)
+    findings = [_build_finding(agent, leak_found) for leak_found in leaks.values()]
+    for source in sources:
+        more, _ = _find_leaks(msgspec.structs.replace(agent, distrusts=source.name.__eq__), graph)
+        new_leaks = [leak_found.leak for sink, leak_found in more.items() if sink not in leaks]
+        if new_leaks:
+            findings.append(_build_undeclared_finding(agent, source, new_leaks))
+    return tuple(findings)
+
+
+def _find_leaks(
+    agent: FlowAgent, graph: ExplorationGraph
+) -> tuple[dict[tuple[str, str], LeakFound], tuple[UndeclaredSource, ...]]:
+    """The first leak at each sink and state, and what declares nothing of what it returns."""
     search = _Search(agent, graph, is_child=False, hears_user=True)
     start = (agent.user,) if agent.user is not None else None
     search.run(start, None)
     first_leaks: dict[tuple[str, str], LeakFound] = {}
     for leak_found in search.leaks:
         first_leaks.setdefault((leak_found.leak.sink, leak_found.leak.state), leak_found)
-    return DataFlows(
-        findings=tuple(_build_finding(agent, leak_found) for leak_found in first_leaks.values()),
-        assumptions=tuple(_build_note(assumed) for assumed in search.assumptions),
+    return first_leaks, search.undeclared_sources
+
+
+def _build_undeclared_finding(agent: FlowAgent, source: UndeclaredSource, leaks: Sequence[Leak]) -> Finding:
+    """One line without a run, and one step. A sink beside the source says more than the source itself."""
+    leak = next((leak for leak in leaks if leak.sink != source.name), leaks[0])
+    place = f" ({source.place})" if source.place else ""
+    return Finding(
+        kind="undeclared",
+        state=leak.state,
+        line=find_finding_line(agent.chart, leak.state),
+        message=f"nothing says who writes what {source.name}{place} returns, and words in it reach "
+        f"{leak.sink}, whose risk is high or not declared, without an approval",
+        change="write `trust: trusted` there (in Python `@tool(trust=...)`) if no stranger writes it, else "
+        f"`trust: untrusted`; or `risk: low` at {leak.sink} if no call of it does harm",
     )
-
-
-def _build_note(assumed: AssumedTrust) -> Finding:
-    place = f" ({assumed.place})" if assumed.place else ""
-    message = f"what {assumed.source}{place} returns is assumed to be trusted, since nothing says so: write "
-    way_out = "`trust: untrusted` there if strangers may have written it, else `trust: trusted`"
-    return Finding(kind=ASSUMED_TRUST, state="", message=message + way_out)
 
 
 def _build_finding(agent: FlowAgent, leak_found: LeakFound) -> Finding:
@@ -150,9 +163,9 @@ class _Search:
         """Whether the agent can wait for the user in the middle of a run of its chart."""
 
     @property
-    def assumptions(self) -> tuple[AssumedTrust, ...]:
-        """Whose results counted as trusted though nothing says so."""
-        return tuple(self._tracker.assumptions)
+    def undeclared_sources(self) -> tuple[UndeclaredSource, ...]:
+        """What returned something of which nothing says who wrote it."""
+        return tuple(self._tracker.undeclared_sources)
 
     def run(self, message: Trail | None, history: Trail | None) -> None:
         """Search from the start, under the trails of the first message and of what comes before it."""
@@ -239,7 +252,7 @@ def analyse_child(
         message, history: the trails of its message and of what it knows before.
         hears_user: whether it gets what the user says while it runs.
     """
-    child = agent.find_child(row)
+    child = msgspec.structs.replace(agent.find_child(row), distrusts=agent.distrusts)
     graph = explore_chart(get_machine(child.chart))
     search = _Search(child, graph, is_child=True, hears_user=hears_user)
     hop = Hop(f"the agent of {row.name!r}", agent.find_place(row.name, ""))
@@ -247,7 +260,7 @@ def analyse_child(
     return AgentOutcome(
         words=search.words,
         leaks=tuple(leak_found.leak for leak_found in search.leaks),
-        assumptions=search.assumptions,
+        undeclared_sources=search.undeclared_sources,
         can_rest=search.can_rest,
     )
 

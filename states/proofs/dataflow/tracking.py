@@ -21,7 +21,7 @@ from toolchart.states.flows.parameters import (
     SummaryParameters,
     iterate_templates,
 )
-from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail, UndeclaredSource
 from toolchart.states.proofs.dataflow.carriers import Carriers
 from toolchart.states.proofs.explored_states import (
     HAS_PENDING_CALLS,
@@ -41,19 +41,13 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     trail: Trail
 
 
-class AssumedTrust(msgspec.Struct, frozen=True, kw_only=True):
-    """Code of the program returned something, and nothing says whether strangers may have written it."""
-
-    source: str
-    place: str
-
-
 class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the run of an agent says, and what leaks in it."""
 
     words: Trail | None
     leaks: tuple[Leak, ...]
-    assumptions: tuple[AssumedTrust, ...]
+    undeclared_sources: tuple[UndeclaredSource, ...]
+    """What returned something of which nothing says who wrote it."""
     can_rest: bool
     """Whether it can wait for the user."""
 
@@ -73,8 +67,8 @@ class Tracker:
         self._agent = agent
         self._vocabulary = agent.chart.vocabulary
         self._run_child = run_child
-        self.assumptions: dict[AssumedTrust, None] = {}
-        """In the order in which they were met."""
+        self.undeclared_sources: dict[UndeclaredSource, None] = {}
+        """What returned something of which nothing says who wrote it, in the order in which it was met."""
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -116,9 +110,7 @@ class Tracker:
     def _follow_outcome(self, carriers: Carriers, state: str, effect: str, handler: FlowHandler) -> None:
         """The outcome of a call stands among the messages."""
         for tool in handler.tools:
-            if tool.is_assumed:
-                self._assume(f"the tool {tool.name!r}", tool.place)
-            if tool.is_untrusted:
+            if tool.is_untrusted or self._distrusts(*tool.undeclared_sources):
                 trail = (Hop(f"the result of the untrusted tool {tool.name!r}", tool.place),)
                 carriers.add("messages", self._extend(trail, effect, state, "tool_finished"))
 
@@ -150,7 +142,7 @@ class Tracker:
         if isinstance(parameters, RunAgentParameters):
             outcome = self._ask_child(carriers, row, parameters)
             trail = outcome.words
-            self.assumptions |= dict.fromkeys(outcome.assumptions)
+            self.undeclared_sources |= dict.fromkeys(outcome.undeclared_sources)
             for leak in outcome.leaks:
                 yield msgspec.structs.replace(leak, state=ask.state)
         elif row.calls_model:
@@ -163,12 +155,15 @@ class Tracker:
             trail = carriers.read_templates(iterate_templates(parameters.arguments))
             if trail is not None and parameters.risk in ("", "high"):
                 yield self._build_leak(f"the function {parameters.function!r}", ask, trail)
-            if not parameters.trust:
-                place = self._agent.find_place(row.name, ask.state)
-                self._assume(f"the function {parameters.function!r}", place)
-            if trail is None and parameters.trust == "untrusted":
-                text = f"what the untrusted function {parameters.function!r} returns"
-                trail = (Hop(text, self._agent.find_place(row.name, ask.state)),)
+            place = self._agent.find_place(row.name, ask.state)
+            is_untrusted = parameters.trust == "untrusted" or (
+                not parameters.trust
+                and self._distrusts(
+                    UndeclaredSource(name=f"the function {parameters.function!r}", place=place)
+                )
+            )
+            if trail is None and is_untrusted:
+                trail = (Hop(f"what the untrusted function {parameters.function!r} returns", place),)
         elif isinstance(parameters, CompactParameters):  # a summary stands among the messages from now on
             carriers.add("messages", carriers.read_templates(row.templates))
         else:
@@ -217,8 +212,10 @@ class Tracker:
         carriers.replace("answer", trail)
         carriers.add("messages", trail)
 
-    def _assume(self, source: str, place: str) -> None:
-        self.assumptions[AssumedTrust(source=source, place=place)] = None
+    def _distrusts(self, *sources: UndeclaredSource) -> bool:
+        """Whether what returns something counts as untrusted, though nothing says so. It is noted."""
+        self.undeclared_sources |= dict.fromkeys(sources)
+        return any(self._agent.distrusts(source.name) for source in sources)
 
     # -- trails ----------------------------------------------------------------------------------
 

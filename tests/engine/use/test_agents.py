@@ -98,6 +98,7 @@ class Row(TypedDict):
     a: int
 
 
+@tool(risk="low")
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
