@@ -174,6 +174,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     held one: what it was before, so that whoever does not want it any more gives it back as it was."""
 
 
+SUBMISSION_KEY = "turn/"
+"""What the key of a message begins with that waits for a worker; no key of an inbox does."""
+
+
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Something for a conversation that another worker holds: a decision, a message, a cancellation."""
 
@@ -197,7 +201,7 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     checkpoint: tuple[int, bytes] | None = None
     """Number and data of a checkpoint that is kept with them."""
     taken: Sequence[str] = ()
-    """Keys of the inbox entries that became these records."""
+    """Keys of the inbox entries and submissions that became these records."""
     totals: Sequence[tuple[int, bytes]] = ()
     """Totals of turns that end with these records, by the number of the record."""
 
@@ -354,8 +358,21 @@ class Store(RecordReader, Protocol):
         """The conversations that a worker may go on with now."""
         ...
 
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
+    def post(self, conversation: str, key: str, data: bytes, taken: Sequence[str] = ()) -> bool:
         """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
+        ...
+
+    def submit(self, conversation: str, key: str, digest: str, data: bytes) -> bool:
+        """Keep a message for the worker that begins a turn with it, durable on return; whether the message
+        under the key has this digest."""
+        ...
+
+    def read_submission(self, conversation: str, key: str) -> bytes | None:
+        """The message under a key: empty where it was taken, None where there is none."""
+        ...
+
+    def list_submissions(self) -> Iterable[InboxEntry]:
+        """The messages of all conversations that no worker has taken."""
         ...
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
+
 from toolchart.engine.durable.performing import find_version
-from toolchart.engine.durable.stretches import DurableHost, Stretch, compute_version
+from toolchart.engine.durable.stretches import DurableHost, Stretch, Submission, compute_version
 from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -14,6 +16,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.turns.items import build_user_said
 from toolchart.states.errors import NotFound, SpecError, TurnChanged
 from toolchart.states.events import Answered, Cancelled, Decided
+from toolchart.states.ports import SUBMISSION_KEY
 
 
 class DurableClient:
@@ -73,29 +76,37 @@ class DurableClient:
     ) -> Stretch:
         """As `submit`; the stretch that was started."""
         name = conversation or key or generate_conversation_id()
+        turn_options = decode_turn_options(options or {})  # refuses what is none, before anything is kept
         loaded_conversation = load_conversation(self._engine.store, name)
         if key is not None and conversation is None:
-            difference = await self._engine.once.compare_request(
-                name, message, decode_turn_options(options or {})
-            )
+            difference = await self._engine.once.compare_request(name, message, turn_options)
             if difference is not None and difference.is_input:
                 raise TurnChanged(
                     f"the key {key!r} was used", str(difference), "submit another message under another key"
                 )
         if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
-            given = decode_turn_options(options or {})
-            event = await build_user_said(message, given.get("attachments", ()), given.get("author") or "")
+            attachments, author = turn_options.get("attachments", ()), turn_options.get("author") or ""
+            event = await build_user_said(message, attachments, author)
             return await self.wake(await self._engine.conversation(name).apost(event))
         stretch = Stretch(
             conversation=name,
-            key=f"turn/{key or generate_conversation_id()}",
+            key=f"{SUBMISSION_KEY}{key or generate_conversation_id()}",
             version=compute_version(self._engine.conversation(name).build_configured_event().chart),
-            message=message,
-            options=options or {},
             first_seq=loaded_conversation.next_seq if loaded_conversation is not None else 0,
             priority=priority,
             parked_under=self._find_token(name),
         )
+        submission = Submission(stretch=stretch, message=message, options=options or {})
+        digest = submission.digest_input()
+        # In the log before the host knows of it: a host is asked for nothing that is not there. What lies
+        # here without a stretch, because this process ends now, is started by the next try or a supervisor.
+        is_same = await self._engine.leases.submit(name, stretch.key, digest, msgspec.json.encode(submission))
+        if not is_same:
+            raise TurnChanged(
+                f"the key {key!r} was used",
+                "another message, or with other options",
+                "submit another message under another key",
+            )
         await self._host.start(stretch)
         return stretch
 

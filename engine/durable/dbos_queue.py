@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
-from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, decode_stretch, encode_stretch
+from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
 from toolchart.engine.log.stores.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
@@ -89,12 +89,6 @@ class DbosQueue:
             options["priority"] = stretch.priority
         text = encode_stretch(stretch)
         await asyncio.to_thread(_call, lambda: self._client.enqueue(options, text))
-        if stretch.message is not None:  # the queue drops a second stretch of an id without a word
-            kept = await asyncio.to_thread(
-                _call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_output=False)
-            )
-            if kept and kept[0].input is not None:
-                stretch.require_same_input(decode_stretch(kept[0].input["args"][0]))
 
     async def find_rest(self, stretch: Stretch) -> Rest | None:
         """See `FollowedHost.find_rest`."""

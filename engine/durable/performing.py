@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from toolchart.engine.durable.stretches import Rest, Stretch, compute_version, plan_next
+from toolchart.engine.durable.stretches import Rest, Stretch, compute_version, decode_submission, plan_next
 from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
@@ -13,7 +13,7 @@ from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
-from toolchart.states.events import TurnStarted, UserSaid
+from toolchart.states.events import TurnStarted
 from toolchart.states.ports import Store
 from toolchart.workers.error_text import describe_error
 
@@ -36,10 +36,10 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
         log.info("conversation %s: %s", stretch.conversation, error)
         return Rest(outcome="held")
     except ToolchartError as error:
-        return Rest(outcome="failed", error=str(error))
+        return _give_up(engine, stretch, str(error))
     except Exception as error:  # whatever it is: the conversation rests in the log, and the host goes on
         log.exception("conversation %s: its stretch failed", stretch.conversation)
-        return Rest(outcome="failed", error=describe_error(error))
+        return _give_up(engine, stretch, describe_error(error))
     if result is None and (reason := _find_parking(engine, stretch)) is not None:
         return Rest(outcome="parked", error=reason)
     return _describe_rest(engine, stretch, result)
@@ -51,15 +51,19 @@ async def _go_on(engine: Engine, stretch: Stretch) -> Turn | None:
         return None
     if engine.leases.is_claimed(stretch.conversation):
         raise LogConflict("this worker works on the conversation already")
-    if stretch.message is not None and not _has_begun(engine, stretch):
+    data = engine.store.read_submission(stretch.conversation, stretch.key) if stretch.has_message else b""
+    if data is None:
+        raise SpecError("its message is not in the log any more: the conversation was deleted")
+    if data:
+        _require_no_other_turn(engine, stretch)
         if _has_only_losses(engine, stretch):
             log.warning(
                 "conversation %s is %s", stretch.conversation, describe_parking(engine.recovery.park_after)
             )
             return None
-        options = decode_turn_options(stretch.options)
-        options["conversation"] = stretch.conversation
-        return await engine.arun(stretch.message, **options)
+        submission = decode_submission(data)
+        options = decode_turn_options(submission.options)
+        return await engine.arun_submitted(stretch.conversation, stretch.key, submission.message, options)
     return await engine.conversation(stretch.conversation).acontinue(parked_under=stretch.parked_under)
 
 
@@ -76,31 +80,33 @@ def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:
 
 def _find_parking(engine: Engine, stretch: Stretch) -> str | None:
     """Why a conversation is parked; None where it is not."""
-    if stretch.message is not None and _has_only_losses(engine, stretch):
+    if stretch.has_message and _has_only_losses(engine, stretch):
         return describe_parking(engine.recovery.park_after)
     return find_parking(engine.store, stretch.conversation)
 
 
-def _has_begun(engine: Engine, stretch: Stretch) -> bool:
-    """Whether the message of a stretch was taken before: it began the first turn since the stretch was made,
-    or went to the turn that was open then.
+def _require_no_other_turn(engine: Engine, stretch: Stretch) -> None:
+    """Check that no turn has begun since a message was submitted that no turn has.
 
     Raises:
-        SpecError: another turn was begun meanwhile.
+        SpecError: one has.
     """
     for line in engine.store.read_lines(stretch.conversation, stretch.first_seq):
-        event = read_json(line)["event"]
-        if event["type"] == UserSaid.TYPE and event.get("message") == stretch.message:
-            return True
-        if event["type"] == TurnStarted.TYPE:
-            # A redacted log may have another text; then the first turn counts.
-            if engine.spec.redact is not None or event.get("message") == stretch.message:
-                return True
+        if read_json(line)["event"]["type"] == TurnStarted.TYPE:
             raise SpecError(
                 f"another turn of conversation {stretch.conversation!r} came first",
                 hint="submit the message again, under another key",
             )
-    return False
+
+
+def _give_up(engine: Engine, stretch: Stretch, error: str) -> Rest:
+    """The rest of a stretch that can never be done; its message goes, for nobody takes it any more."""
+    if stretch.has_message:
+        try:
+            engine.store.drop_entries(stretch.conversation, [stretch.key])
+        except LogUnavailable as fault:
+            return Rest(outcome="unavailable", error=str(fault))
+    return Rest(outcome="failed", error=error)
 
 
 def _describe_rest(engine: Engine, stretch: Stretch, result: Turn | None) -> Rest:
@@ -155,14 +161,11 @@ class LocalHost:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._tasks: dict[str, asyncio.Task[Rest]] = {}
-        self._started: dict[str, Stretch] = {}
 
     async def start(self, stretch: Stretch) -> None:
         """See `DurableHost.start`."""
         if stretch.id in self._tasks:
-            stretch.require_same_input(self._started[stretch.id])
             return
-        self._started[stretch.id] = stretch
         self._tasks[stretch.id] = asyncio.create_task(self._perform_when_due(stretch))
 
     async def _perform_when_due(self, stretch: Stretch) -> Rest:

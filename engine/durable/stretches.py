@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.step import SEMANTICS
-from toolchart.states.errors import TurnChanged
+from toolchart.states.ports import SUBMISSION_KEY
 
 LONGEST_WAIT_S = 30.0
 """Seconds that a worker waits for a timer itself; a longer wait is left to the host."""
@@ -39,17 +39,17 @@ than a lease lasts without a sign of life."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Work on one conversation, until it rests."""
+    """Work on one conversation, until it rests. No content: what a user said lies in the store of the log.
+
+    A host keeps its stretches as long as it likes, and nobody can delete a conversation out of them.
+    """
 
     conversation: str
     key: str
-    """What the stretch is for: a host performs one of this id."""
+    """What the stretch is for: a host performs one of this id. A turn's begins with `SUBMISSION_KEY`: it is
+    the key under which its message lies in the store of the log."""
     version: str
     """The version of the workers that may perform it."""
-    message: str | None = None
-    """A message of the user that begins a turn; None goes on with what is open."""
-    options: Mapping[str, Any] = {}
-    """Of the turn, as `encode_turn_options` makes them."""
     first_seq: int = 0
     """Number of the first record that the turn may have written."""
     due: str | None = None
@@ -70,22 +70,10 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name = f"{self.conversation}/{self.key}"
         return f"{name}/{self.attempt}" if self.attempt else name
 
-    def digest_input(self) -> str:
-        """A digest of what the user said, with its options."""
-        return hashlib.sha256(encode_canonical([self.message, dict(self.options)])).hexdigest()[:32]
-
-    def require_same_input(self, other: Stretch) -> None:
-        """Check that a stretch which a host has under the id of this one is for the same message.
-
-        Raises:
-            TurnChanged: it is for another one. Nothing was started.
-        """
-        if self.digest_input() != other.digest_input():
-            raise TurnChanged(
-                f"the key {self.key.partition('/')[2]!r} was used",
-                f"another message or other options: {other.message!r} then, {self.message!r} now",
-                "submit another message under another key",
-            )
+    @property
+    def has_message(self) -> bool:
+        """Whether a message of the user waits for it; else it goes on with what is open."""
+        return self.key.startswith(SUBMISSION_KEY)
 
     def compute_delay_s(self, now: str) -> float:
         """Seconds from now until it begins.
@@ -134,7 +122,6 @@ class DurableHost(Protocol):
         after it.
 
         Raises:
-            TurnChanged: the one that was started is for another message.
             DurableHostUnavailable: the host cannot be reached; the stretch was not started.
         """
         ...
@@ -168,7 +155,7 @@ def plan_next(stretch: Stretch, rest: Rest) -> Stretch | None:
                 due=rest.due,
                 priority=stretch.priority,
             )
-        case "held" if stretch.message is None and stretch.attempt >= _HELD_ATTEMPTS:
+        case "held" if not stretch.has_message and stretch.attempt >= _HELD_ATTEMPTS:
             return None
         case "held" | "stopped" | "unavailable":
             # The inner bound: a float of 2 to the power of 1,024 is an error.
@@ -185,6 +172,29 @@ def compute_version(chart: str) -> str:
     """
     digest = hashlib.sha256(chart.encode()).hexdigest()
     return f"{digest[:16]}-semantics-{SEMANTICS}"
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message of the user for a worker, as it lies in the store of the log until a turn begins with it."""
+
+    stretch: Stretch
+    """The one that begins the turn."""
+    message: str
+    options: Mapping[str, Any] = {}
+    """Of the turn, as `encode_turn_options` makes them."""
+
+    def digest_input(self) -> str:
+        """A digest of what the user said, with its options."""
+        return hashlib.sha256(encode_canonical([self.message, dict(self.options)])).hexdigest()[:32]
+
+
+def decode_submission(data: bytes) -> Submission:
+    """A submission from the store.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    return msgspec.json.decode(data, type=Submission)
 
 
 def encode_stretch(stretch: Stretch) -> str:

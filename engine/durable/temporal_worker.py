@@ -37,9 +37,6 @@ _TASK_TIMEOUT = timedelta(seconds=5)
 """Most that one task of a workflow takes, which is milliseconds. A worker that ends may lose one, and the
 conversation waits so long for the next worker."""
 
-_LARGEST_STRETCH = 1_900_000
-"""A server refuses 2 MB and more, unless it is configured otherwise."""
-
 _UNREACHABLE = (RPCError, RuntimeError)
 """What the SDK raises where it cannot reach the server: the second where it was not connected before."""
 
@@ -73,13 +70,8 @@ class TemporalHost:
         """See `DurableHost.start`.
 
         Raises:
-            SpecError: the stretch has more than Temporal keeps in one piece, or a name that it does not take.
+            SpecError: the stretch has a name that Temporal does not take.
         """
-        if len(msgspec.json.encode(stretch)) > _LARGEST_STRETCH:
-            raise SpecError(
-                f"a message with its options is larger than Temporal takes: {_LARGEST_STRETCH:,} bytes",
-                hint="give large content as a file that a tool reads",
-            )
         try:
             # One call that starts the workflow where there is none, and signals it in any case: no signal
             # goes to one that has just ended.

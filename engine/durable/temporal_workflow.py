@@ -3,7 +3,7 @@
 A stretch comes by signal, waits for its time on a timer of Temporal, and is performed as an activity, by a
 worker of its version. What follows from it says `plan_next`. The workflow stays open while the conversation
 waits for somebody, so each signal finds it, and it knows which stretches it had. Its history has no content
-of the conversation, except the message of a turn.
+of the conversation.
 
 Temporal's sandbox loads this module again for each run, so what it needs is passed through.
 """
@@ -59,9 +59,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     stretches: tuple[Stretch, ...] = ()
     """Those that have not been performed."""
-    known: tuple[tuple[str, str], ...] = ()
-    """Digests of the id (it may be long) and of the input of the stretches that were started, the oldest
-    first."""
+    known: tuple[str, ...] = ()
+    """Digests of the ids (they may be long) of the stretches that were started, the oldest first."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -71,7 +70,7 @@ class ConversationWorkflow:
     @workflow.init
     def __init__(self, carried: dict[str, Any] | None = None) -> None:
         self._carried = msgspec.convert(carried or {}, Carried)
-        self._known = dict(self._carried.known)
+        self._known = dict.fromkeys(self._carried.known)
         self._open: dict[str, Stretch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -93,21 +92,14 @@ class ConversationWorkflow:
 
     @workflow.signal(name=SIGNAL)
     def start(self, stretch: dict[str, Any]) -> None:
-        """Start a stretch, unless one of its id was started already.
-
-        A signal has no answer. So another message under a known key is left out, and the log of the worker
-        says so.
-        """
+        """Start a stretch, unless one of its id was started already."""
         try:
             decoded = msgspec.convert(stretch, Stretch)
         except msgspec.ValidationError as error:  # raised, it would stop the workflow for ever
             workflow.logger.error("a signal that is no stretch is left out: %s", error)
             return
-        known_input = self._known.get(_shorten_id(decoded.id))
-        if known_input is None:
+        if _shorten_id(decoded.id) not in self._known:
             self._begin(decoded)
-        elif known_input != decoded.digest_input():
-            workflow.logger.error("%r was used with another message, so this one is left out", decoded.id)
 
     async def _is_wanted(self) -> bool:
         """Whether a stretch is open, or comes in time."""
@@ -131,12 +123,12 @@ class ConversationWorkflow:
         return len(msgspec.json.encode(self._carry())) <= _LARGEST_CARRIED
 
     def _carry(self) -> Carried:
-        return Carried(stretches=tuple(self._open.values()), known=tuple(self._known.items()))
+        return Carried(stretches=tuple(self._open.values()), known=tuple(self._known))
 
     def _begin(self, stretch: Stretch) -> None:
         if stretch.id in self._open:  # a second look at a timer that is open
             return
-        self._known[_shorten_id(stretch.id)] = stretch.digest_input()
+        self._known[_shorten_id(stretch.id)] = None
         while len(self._known) > _KEPT_IDS:
             del self._known[next(iter(self._known))]
         self._open[stretch.id] = stretch

@@ -11,13 +11,16 @@ from pydantic import WithJsonSchema
 from toolchart.engine.runtime.parts import TurnOptions, build_hooks
 from toolchart.specs.chat_messages import History, read_history
 from toolchart.states.content import decode_parts
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Message
 from toolchart.tools.sources.attachments import load_attachments
 
 _PLAIN = ("handler", "variables", "owner", "tags", "author", "llm", "model")
 
 _SCHEMA = "output_schema"
+
+_NAMES = (*_PLAIN, "history", "attachments", _SCHEMA)
+"""What a stretch may carry."""
 
 
 async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
@@ -63,9 +66,13 @@ def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:
     """Options as `Engine.arun` takes them.
 
     Raises:
-        ValueError: they are none.
+        SpecError: a turn has no such option.
+        ValueError: a value is none of its option.
     """
     options = dict(data)
+    for name in options:
+        if name not in _NAMES:
+            raise SpecError(f"a turn has no option {name!r}", hint=suggest_name(name, _NAMES))
     schema = options.pop(_SCHEMA, None)
     if schema is not None:
         options["output_type"] = Annotated[dict[str, Any], WithJsonSchema(schema)]

@@ -284,8 +284,24 @@ class Engine:
             follows: as for `arun`; None is any record.
         """
         item = replace(self._build_turn_item(name, message, options), follows=follows)
+        return await self._put_turn_item(item, options)
+
+    async def arun_submitted(self, conversation: str, key: str, message: str, options: TurnOptions) -> Turn:
+        """As `arun`, for a message that lies in the store under a key of `Store.submit`.
+
+        The commit that records it takes it out of there.
+        """
+        item = replace(self._build_turn_item(conversation, message, options), submission=key)
+        return await self._put_turn_item(item, options)
+
+    async def _put_turn_item(self, item: Item, options: TurnOptions) -> Turn:
+        """Put a message in that may begin a turn.
+
+        Raises:
+            SpecError: it brings a history, and the conversation has messages already.
+        """
         if options.get("history"):
-            self._agent.require_no_messages(name)
+            self._agent.require_no_messages(item.conversation)
         return cast("Turn", await self._inbox.put(item))  # it has options
 
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:

@@ -246,8 +246,10 @@ class Inbox:
         return loaded_conversation is not None and loaded_conversation.snapshot.settings is not None
 
     async def _post(self, root: str, item: Item) -> None:
-        key = item.key or (
-            generate_conversation_id() if isinstance(item.event, UserSaid) else item.conversation
+        key = (
+            item.key
+            or item.submission
+            or (generate_conversation_id() if isinstance(item.event, UserSaid) else item.conversation)
         )
         await self._leases.post(root, item, key)
 

@@ -37,6 +37,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     open turn goes on."""
     entry: str = ""
     """Key of the entry of the inbox that it was; empty where it did not lie there."""
+    submission: str = ""
+    """Key of the submission that a message was; empty where it was none."""
     key: str = ""
     """Idempotency key of a message: another worker gets a message with it once."""
     question: str | None = None
@@ -52,6 +54,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Of such a message: the record right after which its turn begins, or not at all."""
     hooks: TurnHooks = NO_HOOKS
     """What the caller in this process watches."""
+
+
+def list_taken_keys(item: Item) -> list[str]:
+    """Keys of what the store has of an item, to be taken out in the commit that records it."""
+    return [key for key in (item.entry, item.submission) if key]
 
 
 def encode_item(item: Item) -> bytes:

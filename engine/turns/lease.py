@@ -204,11 +204,17 @@ class Leases:
             SpecError: another decision on the same call is there, or another answer to the same question.
         """
         key, data = build_key(item.event, unique), encode_item(item)
-        is_kept = await self._log.leases.call_store(lambda wait: self._store.post(root, key, data))
+        taken = [item.submission] if item.submission else []
+        is_kept = await self._log.leases.call_store(lambda wait: self._store.post(root, key, data, taken))
         if not is_kept:
             for entry in await self._read_inbox(root):
                 if entry.key == key and entry.data != data:
                     require_same(entry, item.event)
+
+    async def submit(self, conversation: str, key: str, digest: str, data: bytes) -> bool:
+        """See `Store.submit`."""
+        submit = partial(self._store.submit, conversation, key, digest, data)
+        return await self._log.leases.call_store(lambda wait: submit())
 
     async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
         return await self._log.leases.call_store(lambda wait: self._store.read_inbox([conversation]))

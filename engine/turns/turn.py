@@ -42,7 +42,7 @@ from toolchart.engine.runtime.waiting import (
     list_overdue_timers,
     list_questions,
 )
-from toolchart.engine.turns.items import Item, complete_message
+from toolchart.engine.turns.items import Item, complete_message, list_taken_keys
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent, RunTools
@@ -140,7 +140,7 @@ class Turns:
             event = desk.receive_decision(event, item.conversation, driver.snapshot)
         if item.entry and isinstance(event, Answered):
             _check_received_answer(event, driver.snapshot)
-        step = await driver.post_event(event, entry=item.entry)
+        step = await driver.post_event(event, entry=item.entry or item.submission)
         if isinstance(event, UserSaid):
             with suppress(IllegalEvent):  # a child has ended meanwhile; the message was taken all the same
                 await self._say_to_children(driver, event, is_running=True)
@@ -238,8 +238,8 @@ class Turns:
             await self.go_on(root, self.load(root), hold, hooks=given)
             loaded_conversation, has_gone_on = self.load(root), True
         driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts)
-        if item.entry:
-            driver.add_taken_entry(item.entry)
+        for key in list_taken_keys(item):
+            driver.add_taken_entry(key)
         result = await self.run(driver, hold, item.hooks, started)
         hold.note(result, driver)
         return result
@@ -291,8 +291,8 @@ class Turns:
             driver.apply_event(Resumed(repeatable=repeatable))
         # The commit that appends the message takes its entry out of the inbox: a crash between two commits
         # would lose the message, or say it twice.
-        if entry:
-            driver.add_taken_entry(entry)
+        for key in list_taken_keys(item):
+            driver.add_taken_entry(key)
         said = await driver.record_event(event)
         has_child_moved = await self._say_to_children(driver, event, is_running=False)
         is_taken = bool(said.effects or said.cancels)

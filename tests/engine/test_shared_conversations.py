@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -276,9 +276,9 @@ class VanishingHolder(MemoryStore):
 
     held: Lease | None = None
 
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
+    def post(self, conversation: str, key: str, data: bytes, taken: Sequence[str] = ()) -> bool:
         """Keep the entry."""
-        is_new = super().post(conversation, key, data)
+        is_new = super().post(conversation, key, data, taken)
         if self.held is not None:
             assert self.renew_leases([self.held], 0.0) == [True]
         return is_new

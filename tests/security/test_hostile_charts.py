@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from command_runs import RunCli
+from durable_workers import submit_message
 from endpoint_requests import ask
 from hostile_charts import Attack, Canaries, build_operator_spec, build_states, list_attacks, plant
 from msgspec.structs import replace
@@ -75,6 +76,13 @@ async def _hand_over_and_recover(engine: Engine) -> Any:
     return await engine.arecover()
 
 
+async def _perform_message(engine: Engine) -> Any:
+    """What a worker does: the message of a stretch lies in the log."""
+    stretch = Stretch(conversation="c", key="turn/k", version="")
+    submit_message(engine.store, stretch, "go on")
+    return await perform_stretch(engine, stretch)
+
+
 DOORS: dict[str, Callable[[Engine], Any]] = {
     "run": lambda engine: engine.run("go on", conversation="c"),
     "stream": lambda engine: asyncio.run(_drain(engine.stream("go on", conversation="c"))),
@@ -87,9 +95,7 @@ DOORS: dict[str, Callable[[Engine], Any]] = {
     "stretch": lambda engine: asyncio.run(
         perform_stretch(engine, Stretch(conversation="c", key="k", version=""))
     ),
-    "stretch with a message": lambda engine: asyncio.run(
-        perform_stretch(engine, Stretch(conversation="c", key="k", version="", message="go on"))
-    ),
+    "stretch with a message": lambda engine: asyncio.run(_perform_message(engine)),
     "fork": lambda engine: engine.conversation("c").fork(name="f"),
     "fork with tools": lambda engine: engine.conversation("c").fork(name="f", run_tools=True),
     "fork from the log": lambda engine: engine.conversation("c").fork(name="f", from_log=True),

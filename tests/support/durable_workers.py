@@ -9,12 +9,15 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from killed_process import append_mark
 from paying_agent import SCHEMA, EchoModel, wait_until
 
 from toolchart.engine import Engine
+from toolchart.engine.durable.stretches import Stretch, Submission
 from toolchart.states.errors import NotFound
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.ports import Store
 from toolchart.tools.definition import Tool
 
 SPEC: dict[str, Any] = {
@@ -102,6 +105,13 @@ async def work(
         waiting.cancel()
         stop.set()
         await task
+
+
+def submit_message(store: Store, stretch: Stretch, message: str, **options: Any) -> None:
+    """Leave a message for a stretch, as `DurableClient` does before it asks a host for it."""
+    submission = Submission(stretch=stretch, message=message, options=options)
+    digest = submission.digest_input()
+    assert store.submit(stretch.conversation, stretch.key, digest, msgspec.json.encode(submission))
 
 
 async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:

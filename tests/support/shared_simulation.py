@@ -266,10 +266,10 @@ class FaultySharedLog(FaultyLog):
 
     # -- inbox -----------------------------------------------------------------------------------
 
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
+    def post(self, conversation: str, key: str, data: bytes, taken: Sequence[str] = ()) -> bool:
         """Leave an entry; it may fail, also after it is there."""
         self._fail("an entry")
-        is_new: bool = self._fleet.store.post(conversation, key, data)
+        is_new: bool = self._fleet.store.post(conversation, key, data, taken)
         # What a busy turn is told has a random key, and the story is the same in each run.
         self._world.add_to_story(f"{self.name}: left {key.partition('/')[0]}: {is_new}")
         self._fail("to say that it has the entry")

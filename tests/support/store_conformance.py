@@ -300,6 +300,33 @@ class StoreConformance:
         _run_together([partial(count, store) for store in stores])
         assert stores[0].read_value("c", "lease") == b"%d " % (3 * steps)
 
+    # -- messages for workers --------------------------------------------------------------------------
+
+    def test_a_submission_is_kept_until_it_is_taken(self, open_log: Callable[..., StoreBase]) -> None:
+        """A message is kept once under its key. It goes with the records that it became, with the entry of an
+        inbox, or when it is dropped; its digest stays and tells another message. Deleting leaves nothing."""
+        store = open_log()
+        for key in ("turn/a", "turn/b", "turn/c"):
+            assert store.submit("c", key, "digest", b"said\n" + key.encode())
+        assert (
+            store.submit("c", "turn/a", "digest", b"said"),
+            store.submit("c", "turn/a", "other", b"x"),
+        ) == (True, False)
+        assert open_log().read_submission("c", "turn/a") == b"said\nturn/a"
+        assert [entry.key for entry in store.list_submissions()] == ["turn/a", "turn/b", "turn/c"]
+        store.append_many([RecordBatch("c", 0, build_lines(1), taken=["turn/a"])])
+        assert store.post("c", "key", b"said", ["turn/b"])
+        store.drop_entries("c", ["turn/c", "turn/none"])
+        assert [entry.key for entry in store.read_inbox(["c"])] == ["key"]
+        for key in ("turn/a", "turn/b", "turn/c"):
+            assert (store.read_submission("c", key), store.submit("c", key, "other", b"x")) == (b"", False)
+            assert store.submit("c", key, "digest", b"x")
+        assert list(open_log().list_submissions()) == []
+        store.submit("c", "turn/d", "digest", b"said")
+        store.delete("c")
+        assert list(store.list_submissions()) == []
+        assert [store.read_submission("c", key) for key in ("turn/a", "turn/d", "turn/none")] == [None] * 3
+
     # -- leases ----------------------------------------------------------------------------------------
 
     def test_one_worker_holds_a_conversation(self, open_log: Callable[..., StoreBase]) -> None:

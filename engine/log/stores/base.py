@@ -9,6 +9,8 @@ and deleting.
 |---|---|---|---|
 | the lease of a conversation | `lease` | empty | `TOKEN WORKER`, a line end, and the lease as JSON |
 | an entry of its inbox | `inbox` | the entry's idempotency key | the entry; empty when it was taken |
+| a message for a worker | `submission` | `turn/` and the idempotency key | its digest, a line end, and the
+message with its options; the digest alone when it was taken |
 | a checkpoint | `checkpoint` | number of its record, with 12 digits | the checkpoint |
 | the totals of a turn | `turn` | the same of the record that ended it | the totals |
 
@@ -40,12 +42,12 @@ from toolchart.engine.log.leases import (
 )
 from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
-from toolchart.states.ports import InboxEntry, Lease, RecordBatch
+from toolchart.states.ports import SUBMISSION_KEY, InboxEntry, Lease, RecordBatch
 
-LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
+LEASE, INBOX, SUBMISSION, CHECKPOINT, TURN = "lease", "inbox", "submission", "checkpoint", "turn"
 """The kinds of small values; `turn` has the totals of an ended turn."""
 
-KINDS = (LEASE, INBOX, CHECKPOINT, TURN)
+KINDS = (LEASE, INBOX, SUBMISSION, CHECKPOINT, TURN)
 
 LISTED_AT_ONCE = 100
 """Conversations that are listed, or deleted, at once."""
@@ -309,11 +311,14 @@ class StoreBase(ABC):
         # and its sync has failed: whoever left it was told so, and a second entry with its key is the same
         # one.
         waiting = {value.key for value in self.list_values(INBOX, (conversation,))}
-        return [
-            ValueWrite(conversation, INBOX, key, b"")
-            for key in keys
-            if key in waiting or self.read_value(conversation, INBOX, key) is None
-        ]
+        values = []
+        for key in keys:
+            if key.startswith(SUBMISSION_KEY):
+                if data := self.read_value(conversation, SUBMISSION, key):  # else it was deleted
+                    values.append(ValueWrite(conversation, SUBMISSION, key, _split_submission(data)[0]))
+            elif key in waiting or self.read_value(conversation, INBOX, key) is None:
+                values.append(ValueWrite(conversation, INBOX, key, b""))
+        return values
 
     def _explain_refusal(self, batch: RecordBatch, fault: ToolchartError | None) -> ToolchartError | None:
         """The fault of a batch in terms of leases."""
@@ -500,12 +505,44 @@ class StoreBase(ABC):
 
     # -- inboxes ---------------------------------------------------------------------------------------
 
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
-        """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
+    def post(self, conversation: str, key: str, data: bytes, taken: Sequence[str] = ()) -> bool:
+        """Add an entry to the inbox of a conversation, durable on return; false where its key is known.
+
+        Args:
+            taken: keys of submissions that become the entry.
+        """
         entry = ValueWrite(conversation, INBOX, key, data, is_listed=True)
         check = ValueCheck(conversation, INBOX, key, None)
-        (fault,) = self.commit([Change(conversation, check=check, values=[entry])])
+        values = [entry, *self._build_taken(conversation, taken)] if taken else [entry]
+        (fault,) = self.commit([Change(conversation, check=check, values=values)])
         return fault is None
+
+    def submit(self, conversation: str, key: str, digest: str, data: bytes) -> bool:
+        """Keep a message for the worker that begins a turn with it, durable on return.
+
+        Args:
+            key: begins with `SUBMISSION_KEY`. Under a key that is known nothing is written.
+            digest: of the message and its options; it stays when the message was taken.
+
+        Returns:
+            Whether the message under the key has this digest.
+        """
+        beginning = digest.encode() + b"\n"
+        value = ValueWrite(conversation, SUBMISSION, key, beginning + data, is_listed=True)
+        check = ValueCheck(conversation, SUBMISSION, key, None)
+        (fault,) = self.commit([Change(conversation, check=check, values=[value])])
+        return fault is None or (self.read_value(conversation, SUBMISSION, key) or b"").startswith(beginning)
+
+    def read_submission(self, conversation: str, key: str) -> bytes | None:
+        """The message under a key: empty where it was taken, None where there is none."""
+        data = self.read_value(conversation, SUBMISSION, key)
+        return None if data is None else _split_submission(data)[1]
+
+    def list_submissions(self) -> Iterable[InboxEntry]:
+        """The messages of all conversations that no worker has taken."""
+        for value in self.list_values(SUBMISSION):
+            data = _split_submission(value.data)[1]
+            yield InboxEntry(number=value.number, conversation=value.conversation, key=value.key, data=data)
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
         """The entries of these conversations that are not taken yet, the oldest first."""
@@ -542,6 +579,12 @@ def build_conflict(conversation: str, first_seq: int, count: int) -> LogConflict
 def build_value_conflict(check: ValueCheck) -> ValueConflict:
     """The error of a change whose check fails."""
     return ValueConflict(f"conversation {check.conversation}: its {check.kind} has changed meanwhile")
+
+
+def _split_submission(data: bytes) -> tuple[bytes, bytes]:
+    """The digest of a submission with its line end, and the message; empty where it was taken."""
+    digest, line_end, message = data.partition(b"\n")
+    return digest + line_end, message
 
 
 _TOKEN = b"%d %b\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import io
 import multiprocessing
@@ -15,6 +16,7 @@ from typing import Any, cast
 from unittest.mock import AsyncMock, Mock, patch
 
 import click
+import psycopg
 import pytest
 from durable_scripts import (
     FLOWS,
@@ -39,6 +41,7 @@ from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.retention import delete_conversations
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -100,7 +103,7 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
                 await client.submit(f"bill {name}", key=name, priority=2)
             for conversation in (None, "e"):  # the queue drops a second stretch of a key without a word
                 await client.submit("bill d", conversation=conversation, key="d")
-                with pytest.raises(TurnChanged, match="'bill d' then, 'bill e' now"):
+                with pytest.raises(TurnChanged, match="key 'd' was used with another message"):
                     await client.submit("bill e", conversation=conversation, key="d")
             for name in "abc":
                 await wait_for_state(engine, name, "awaiting_approval")
@@ -117,6 +120,58 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
             queue.close()
         assert sorted(payments) == ["bill a", "bill c"]
     check_log(address, 5)
+
+
+PLANTED = "Sesame-5521"
+
+LIST_TABLES = """
+SELECT table_schema || '.' || table_name, format('SELECT r::text FROM %I.%I r', table_schema, table_name)
+FROM information_schema.tables
+WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')
+"""
+"""Each table of a database, and what returns the text of its rows; bytes are hexadecimal digits there."""
+
+
+def find_tables(address: str, text: str) -> set[str]:
+    """The tables of a database that hold a text somewhere: as it is, as bytes, or in base 64."""
+    data = text.encode()
+    forms = [text, data.hex(), *(base64.b64encode(bytes(n) + data)[4:-4].decode() for n in range(3))]
+    with psycopg.connect(address) as db:
+        rows = {name: str(db.execute(query).fetchall()) for name, query in db.execute(LIST_TABLES).fetchall()}
+    assert "turn/" in rows["dbos.workflow_status"], "the rows of the queue are looked at"
+    return {name for name, text in rows.items() if any(form in text for form in forms)}
+
+
+async def test_what_was_said_can_be_deleted(address: str) -> None:
+    """Messages, variables, decisions, reasons and answers lie in the log alone, also while they wait: no
+    table of the queue has them. Where the conversations are deleted, no table of the database has anything
+    of them: not of one that ended, one that failed, one that was cancelled, and one that no worker took."""
+
+    async def pay(arguments: Any) -> str:
+        return PLANTED
+
+    async with make_engine(address, pay, approval=True) as engine:
+        async with work(engine, address):
+            queue = DbosQueue(address, "payer")
+            client = DurableClient(engine, queue)
+            for name in ("ended", "cancelled"):
+                await client.submit(f"{PLANTED} {name}", key=name, options={"variables": {"a": PLANTED}})
+                await wait_for_state(engine, name, "awaiting_approval")
+            (call,) = read_waiting_calls(engine, "ended")
+            await client.decide("ended", Decided(call_id=call.id, approved=True, reason=PLANTED))
+            await client.cancel("cancelled", PLANTED)
+            await wait_for_state(engine, "ended", "finished")
+            await wait_for_state(engine, "cancelled", "error")
+            await client.submit(PLANTED, conversation="failed", options={"handler": "none"})
+            await wait_until(lambda: queue.count_waiting() == 0)
+        await client.submit(PLANTED, conversation="ended", key="waits")
+        await wait_until(lambda: not engine.store.list_leases())
+        places = find_tables(address, PLANTED)
+        assert places
+        assert not [name for name in places if name.startswith("dbos.")]
+        assert list(delete_conversations(engine.store, ["ended", "cancelled"]))
+        queue.close()
+    assert find_tables(address, PLANTED) == set()
 
 
 PAUSING: dict[str, Any] = {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from durable_scripts import PAUSING_CHART
+from durable_workers import submit_message
+from killed_process import append_mark, die, run_forked
 from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
@@ -19,6 +23,7 @@ from toolchart.engine.durable.stretches import (
     Stretch,
     compute_version,
     decode_stretch,
+    encode_rest,
     encode_stretch,
     plan_next,
 )
@@ -29,7 +34,7 @@ from toolchart.states.events import Decided
 from toolchart.states.ports import InboxEntry
 from toolchart.testing import TurnableClock
 
-TURN = Stretch(conversation="c", key="turn/1", version="v", message="the bill")
+TURN = Stretch(conversation="c", key="turn/1", version="v")
 WAKE = Stretch(conversation="c", key="wake/1", version="v")
 
 PAUSE = {
@@ -112,6 +117,7 @@ async def test_a_stretch_that_is_performed_twice_changes_nothing() -> None:
     log: no second turn, no second payment."""
     payments: list[str] = []
     async with make_engine(MemoryStore(), lambda arguments: payments.append("paid")) as engine:
+        submit_message(engine.store, TURN, "the bill")
         first = await perform_stretch(engine, TURN)
         again = await perform_stretch(engine, TURN)
         types = list_types(engine)
@@ -132,6 +138,7 @@ async def test_a_stopped_stretch_goes_on_in_another_worker() -> None:
         return "never"
 
     async with make_engine(store, hang) as engine:
+        submit_message(store, TURN, "the bill")
         work = asyncio.create_task(perform_stretch(engine, TURN))
         await begun.wait()
         await engine.astop(0.0)
@@ -156,9 +163,11 @@ async def test_a_message_waits_for_a_conversation_that_is_worked_on() -> None:
         return "paid"
 
     async with make_engine(MemoryStore(), wait, clock=TurnableClock(skips=True)) as engine:
+        submit_message(engine.store, TURN, "the bill")
         first = asyncio.create_task(perform_stretch(engine, TURN))
         await wait_until(lambda: engine.leases.is_claimed("c"))
-        second = Stretch(conversation="c", key="turn/2", version="v", message="another bill", first_seq=2)
+        second = Stretch(conversation="c", key="turn/2", version="v", first_seq=2)
+        submit_message(engine.store, second, "another bill")
         held = await perform_stretch(engine, second)
         assert held.outcome == "held"
         may_end.set()
@@ -171,10 +180,12 @@ async def test_a_message_waits_for_a_conversation_that_is_worked_on() -> None:
 
 async def test_a_message_that_another_one_overtook_is_reported() -> None:
     """Where another turn began since the message was handed over, the stretch fails and says so; the turn of
-    the other message is not taken for its own."""
+    the other message is not taken for its own, and the message goes."""
     async with make_engine(MemoryStore(), lambda arguments: "paid") as engine:
+        submit_message(engine.store, TURN, "the bill")
         await engine.arun("another bill", conversation="c")
         rest = await perform_stretch(engine, TURN)
+        assert engine.store.read_submission("c", TURN.key) == b""
     assert rest.outcome == "failed"
     assert "came first" in str(rest.error)
 
@@ -187,6 +198,7 @@ async def test_a_long_wait_is_left_to_the_host_and_costs_nothing() -> None:
     stretch that is due then ends it, and so does the same stretch performed again."""
     store, clock = MemoryStore(), TurnableClock("2027-01-04T09:00:00Z")
     async with make_pausing_engine(store, clock) as engine:
+        submit_message(store, TURN, "go")
         rest = await perform_stretch(engine, TURN)
         assert (rest.outcome, rest.due) == ("waits", "2027-01-07T09:00:00.000Z")
         before = list_types(engine)
@@ -232,11 +244,142 @@ async def test_another_message_under_a_known_key_is_refused(
         await client.submit("go", conversation=conversation, key="k")
         if has_ended:
             await host.join()
-        with pytest.raises(TurnChanged, match=r"key 'k' was used with .*'go' then, 'stop' now"):
+        with pytest.raises(TurnChanged, match="key 'k' was used with another message"):
             await client.submit("stop", conversation=conversation, key="k")
         await client.submit("go", conversation=conversation, key="k")
         await host.join()
         assert list_types(engine, conversation or "k").count("turn_started") == 1
+
+
+class RecordingHost:
+    """A host that keeps what it is asked to start, and performs nothing."""
+
+    def __init__(self) -> None:
+        self.stretches: list[Stretch] = []
+
+    async def start(self, stretch: Stretch) -> None:
+        """Keep it."""
+        self.stretches.append(stretch)
+
+
+async def test_a_host_gets_no_content() -> None:
+    """The message of a turn and its options lie in the log, and the host gets the key alone. The record that
+    begins the turn takes the message out; another one under the key is refused for good, whatever the host
+    has forgotten, and the stretch that is performed again does nothing."""
+    payments: list[str] = []
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: payments.append("paid")) as engine:
+        client = DurableClient(engine, host)
+        await client.submit("planted", conversation="c", key="k", options={"variables": {"a": "planted"}})
+        (stretch,) = host.stretches
+        assert b"planted" in (store.read_submission("c", "turn/k") or b"")
+        assert [entry.key for entry in store.list_submissions()] == ["turn/k"]
+        rests = [await perform_stretch(engine, stretch) for _ in range(2)]
+        assert (store.read_submission("c", "turn/k"), list(store.list_submissions())) == (b"", [])
+        with pytest.raises(TurnChanged, match="key 'k' was used with another message"):
+            await client.submit("planted", conversation="c", key="k")
+        assert host.stretches == [stretch]
+        assert (payments, list_types(engine).count("turn_started")) == (["paid"], 1)
+        assert rests[0] == rests[1]
+        assert "planted" not in encode_stretch(stretch) + encode_rest(rests[0])
+
+
+@pytest.mark.parametrize("option", ["variable", "observer", "dependencies"])
+async def test_an_option_that_no_worker_takes_is_refused(option: str) -> None:
+    """A misspelt option, or one that cannot reach a worker, is an error before anything is kept."""
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        with pytest.raises(SpecError, match=f"a turn has no option '{option}'"):
+            await DurableClient(engine, host).submit("go", key="k", options={option: None})
+    assert (host.stretches, list(store.list_submissions())) == ([], [])
+
+
+class DyingHost:
+    """A host whose process is killed when it is asked for the first stretch."""
+
+    def __init__(self, engine: Engine, *, starts: bool) -> None:
+        self._engine, self._starts = engine, starts
+
+    async def start(self, stretch: Stretch) -> None:
+        """Start it, or do not, and die."""
+        if self._starts:
+            await perform_stretch(self._engine, stretch)
+        die()
+
+
+@pytest.mark.parametrize("starts", [False, True])
+async def test_a_message_whose_sender_is_killed_is_run_once(starts: bool, tmp_path: Path) -> None:
+    """The process of the sender is killed between keeping the message and asking the host for its stretch, or
+    right after that. The same message under the same key runs one turn."""
+    log, marks = str(tmp_path / "log.db"), tmp_path / "marks"
+    marks.touch()
+
+    def pay(arguments: Any) -> str:
+        append_mark(marks, arguments["text"])
+        return "paid"
+
+    async def submit() -> None:
+        async with make_engine(log, pay) as engine:
+            await DurableClient(engine, DyingHost(engine, starts=starts)).submit("the bill", key="k")
+
+    assert run_forked(lambda: Thread(target=asyncio.run, args=(submit(),)).start() or time.sleep(60))
+    assert marks.read_text() == ("the bill\n" if starts else "")
+    async with make_engine(log, pay) as engine:
+        waiting = [entry.key for entry in engine.store.list_submissions()]
+        assert waiting == ([] if starts else ["turn/k"])
+        host = LocalHost(engine)
+        for _ in range(2):
+            await DurableClient(engine, host).submit("the bill", key="k")
+        await host.join()
+        assert (list(engine.store.list_submissions()), list_types(engine, "k").count("turn_started")) == (
+            [],
+            1,
+        )
+    assert marks.read_text() == "the bill\n"
+
+
+async def test_a_message_of_a_deleted_conversation_is_not_run() -> None:
+    """Deleting a conversation deletes the message that waits for a worker too: its stretch fails, and says
+    why."""
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        await engine.arun("first", conversation="c")
+        await DurableClient(engine, host).submit("planted", conversation="c", key="k")
+        store.delete("c")
+        assert list(store.list_submissions()) == []
+        for _ in range(2):
+            rest = await perform_stretch(engine, host.stretches[0])
+            assert (rest.outcome, rest.error) == (
+                "failed",
+                "its message is not in the log any more: the conversation was deleted",
+            )
+        assert store.read_last_line("c") is None
+
+
+async def test_a_message_is_moved_to_the_inbox_of_the_worker_that_holds_its_conversation() -> None:
+    """Where another worker runs a turn of the conversation, that turn gets the message. It leaves its first
+    place in the commit that brings it to the second, so nobody says it twice."""
+    store, begun, may_end = MemoryStore(), asyncio.Event(), asyncio.Event()
+
+    async def wait(arguments: Any) -> str:
+        begun.set()
+        await may_end.wait()
+        return "paid"
+
+    async with make_engine(store, wait) as holder, make_engine(store, wait) as engine:
+        turn = asyncio.create_task(holder.arun("first", conversation="c"))
+        await begun.wait()
+        host = RecordingHost()
+        await DurableClient(engine, host).submit("second", conversation="c", key="k")
+        for _ in range(2):
+            await perform_stretch(engine, host.stretches[0])
+            assert store.read_submission("c", "turn/k") == b""
+        may_end.set()
+        await turn
+        await wait_until(lambda: not store.list_leases())
+        assert (await perform_stretch(engine, host.stretches[0])).outcome == "over"
+        messages = [message.content for message in engine.conversation("c").messages]
+        assert messages.count("second") == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from durable_scripts import check_log
-from durable_workers import make_engine
+from durable_workers import make_engine, submit_message
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.stretches import Rest, Stretch
@@ -24,7 +24,7 @@ from temporalio.testing import ActivityEnvironment
 from toolchart.engine.durable import temporal_worker
 from toolchart.engine.durable.temporal_worker import StretchActivity
 
-TURN = Stretch(conversation="c", key="turn/1", version="v", message="the bill")
+TURN = Stretch(conversation="c", key="turn/1", version="v")
 
 
 async def run_activity(environment: ActivityEnvironment, engine: Engine, stretch: Any) -> Rest:
@@ -48,6 +48,7 @@ async def test_the_activity_performs_a_stretch_once() -> None:
         return "paid"
 
     async with make_engine(store, pay) as engine:
+        submit_message(store, TURN, "the bill")
         rests = [await run_activity(ActivityEnvironment(), engine, TURN) for _ in range(2)]
     assert payments == ["the bill"]
     assert [rest.outcome for rest in rests] == ["over", "over"]
@@ -73,6 +74,7 @@ async def test_the_activity_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch)
 
     environment.on_heartbeat = count_beat
     async with make_engine(MemoryStore(), pay) as engine:
+        submit_message(engine.store, TURN, "the bill")
         assert (await run_activity(environment, engine, TURN)).outcome == "over"
     assert goes_on.is_set()
 
@@ -96,6 +98,7 @@ async def cancel_in_mid_call(store: MemoryStore, details: ActivityCancellationDe
         return "paid"
 
     async with make_engine(store, pay) as engine:
+        submit_message(engine.store, TURN, "the bill")
         task = asyncio.create_task(run_activity(environment, engine, TURN))
         await begun.wait()
         environment.cancel(details)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 from durable_scripts import check_log, list_scripts, read_comparable_log
+from durable_workers import submit_message
 
 from toolchart.engine.durable.performing import perform_stretch
 from toolchart.engine.durable.stretches import Stretch
@@ -106,23 +107,24 @@ async def test_a_history_without_flags_would_hide_a_change() -> None:
 
 
 async def test_a_changed_input_is_noticed_by_the_log() -> None:
-    """Temporal replays a history whose message was changed as if nothing was. The log holds against it: the
-    changed stretch fails, because its turn began with another message, and the log stays as it is."""
+    """Temporal replays a history whose input was changed as if nothing was. The log holds against it: there
+    is no message for the changed stretch, so it fails, and the log stays as it is."""
     history = load_history("approval.1")
     (payload,) = history.events[1].workflow_execution_signaled_event_attributes.input.payloads
     stretch = msgspec.json.decode(payload.data, type=Stretch)
-    payload.data = payload.data.replace(b'"message":"one"', b'"message":"two"')
+    payload.data = payload.data.replace(stretch.key.encode(), b"turn/another")
     changed = msgspec.json.decode(payload.data, type=Stretch)
-    assert (stretch.message, changed.message) == ("one", "two")
+    assert (changed.key, changed.has_message) == ("turn/another", True)
     assert await replay_workflow(history) is None
 
     script = next(script for script in list_scripts({}) if script.name == "approval")
     store = MemoryStore()
     async with script.make_engine(store) as engine:
+        submit_message(store, stretch, "one")
         assert (await perform_stretch(engine, stretch)).outcome == "waits"
         records = read_comparable_log(store)
         rest = await perform_stretch(engine, changed)
     assert rest.outcome == "failed"
-    assert "another turn" in (rest.error or "")
+    assert "not in the log" in (rest.error or "")
     assert read_comparable_log(store) == records
     check_log(store)
