@@ -171,10 +171,9 @@ class AnthropicAccumulator:
         block, kind = self._find_block(index), delta.get("type")
         if kind == "citations_delta" and block is not None and isinstance(delta.get("citation"), Mapping):
             citations = block.start.get("citations")
-            block.start["citations"] = [
-                *(citations if isinstance(citations, list) else ()),
-                delta["citation"],
-            ]
+            if not isinstance(citations, list):
+                citations = block.start["citations"] = []
+            citations.append(delta["citation"])
         source, key, block_kind = (
             _DELTA_KEYS.get(kind, ("", "", "")) if isinstance(kind, str) else ("", "", "")
         )

@@ -6,8 +6,7 @@ are accumulated into the body that `Converse` would have answered; `wire.decode_
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.bedrock.wire import FINISH_WORDS, classify_stream_error, collect_block, decode_usage
@@ -31,6 +30,7 @@ from toolchart.providers.shared.streamed_calls import (
     find_arguments,
     read_start,
 )
+from toolchart.providers.transport.stream_frames import FrameDecoder
 from toolchart.states.errors import ProviderError, format_install
 from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
@@ -56,6 +56,7 @@ class EventStreamReader:
         self._buffer: Any = EventStreamBuffer()
         self._errors = (ParserError, ValueError, KeyError, TypeError)
         self._pending_bytes = 0
+        self._decode_frame = FrameDecoder().decode_frame
 
     def add_bytes(self, data: bytes) -> Iterator[dict[str, Any]]:
         """The events that these bytes complete.
@@ -70,7 +71,7 @@ class EventStreamReader:
                 message = next(self._buffer, None)
                 if message is None:
                     return
-                event = _read_event(message.headers, message.payload)
+                event = _read_event(message.headers, message.payload, self._decode_frame)
             except self._errors as error:
                 problem = f"the stream has a frame that cannot be read: {error}"
                 raise build_bad_response_error(problem) from None
@@ -88,13 +89,13 @@ class EventStreamReader:
         return iter(())
 
 
-def _read_event(headers: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
+def _read_event(headers: Mapping[str, Any], payload: bytes, decode: Callable[[bytes], Any]) -> dict[str, Any]:
     """An event or an exception by its name; an error of the connection as `error`."""
     kind = headers.get(":message-type")
     if kind == "error":
         return {"error": {"code": headers.get(":error-code"), "message": headers.get(":error-message")}}
     name = str(headers[":exception-type" if kind == "exception" else ":event-type"])
-    return {name: json.loads(payload) if payload else {}}
+    return {name: decode(payload) if payload else {}}
 
 
 class _Block:

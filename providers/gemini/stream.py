@@ -18,7 +18,7 @@ from toolchart.providers.gemini.wire import (
     list_parts,
     read_finish_word,
 )
-from toolchart.providers.shared.choices import select_deltas
+from toolchart.providers.shared.choices import add_choice, select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
@@ -158,7 +158,9 @@ class GeminiAccumulator:
     def _add_candidate(self, candidate: Mapping[str, Any]) -> list[Delta]:
         """The deltas of a piece of a candidate that are shown."""
         index = read_index(candidate.get("index")) or 0
-        builder = self._candidates.setdefault(index, _CandidateBuilder())
+        builder = self._candidates.get(index)
+        if builder is None:
+            builder = add_choice(self._candidates, index, _CandidateBuilder())
         deltas = list(builder.add_candidate(candidate))
         if len(self._candidates) == 1:
             return deltas

@@ -24,7 +24,7 @@ from toolchart.providers.openai.wire import (
     read_content_text,
     read_part_thinking,
 )
-from toolchart.providers.shared.choices import select_deltas
+from toolchart.providers.shared.choices import add_choice, select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     choose_finish_word,
@@ -74,8 +74,11 @@ class _ValueBuilder:
                 self._values[key] = _TextPieces([value])
         elif isinstance(value, list):
             if isinstance(previous, _TextPieces):
-                previous = [{"type": "text", "text": join_text(previous.pieces)}]
-            self._values[key] = [*previous, *value] if isinstance(previous, list) else list(value)
+                previous = self._values[key] = [{"type": "text", "text": join_text(previous.pieces)}]
+            if isinstance(previous, list):
+                previous += value  # a list of its own, which grows in place: copies would take quadratic time
+            else:
+                self._values[key] = list(value)
         else:
             self._values[key] = value
 
@@ -318,7 +321,9 @@ class ChatAccumulator:
         index = choice.get("index")
         if type(index) is not int:
             index = read_index(index) or 0
-        builder = self._choices.setdefault(index, _ChoiceBuilder())
+        builder = self._choices.get(index)
+        if builder is None:
+            builder = add_choice(self._choices, index, _ChoiceBuilder())
         deltas = list(builder.add_choice(choice))
         if len(self._choices) == 1:
             return deltas

@@ -10,11 +10,17 @@ Source: HKUDS/nanobot#1555 (text in the first choice, each call in one of its ow
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import CallArguments, CallStarted, Delta
+
+MAX_CHOICES = 128
+"""Most choices of a streamed reply: as many as can be asked for of OpenAI. A piece is compared with all."""
+
+_Choice = TypeVar("_Choice", bound="StreamedChoice")
 
 
 def is_one_reply(kinds: Sequence[tuple[bool, int]]) -> bool:
@@ -44,6 +50,19 @@ class StreamedChoice(Protocol):
     def is_over(self) -> bool:
         """Whether the host has said why it ended."""
         ...
+
+
+def add_choice(choices: dict[Any, _Choice], index: Any, choice: _Choice) -> _Choice:
+    """The choice, which is now one of the choices.
+
+    Raises:
+        ProviderError: there are `MAX_CHOICES` already.
+    """
+    if len(choices) >= MAX_CHOICES:
+        message = f"the stream has more than {MAX_CHOICES} choices, and one was asked for"
+        raise ProviderError(kind="bad_response", message=message, retryable=False)
+    choices[index] = choice
+    return choice
 
 
 def select_deltas(

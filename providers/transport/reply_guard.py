@@ -14,6 +14,7 @@ all that has come at once.
 | `MAX_ERROR_BYTES` | 1 MiB | the rest of the error is not read |
 | `MAX_LINE_BYTES` (`stream_frames.py`) | 32 MiB | `bad_response`, not retryable |
 | `MAX_PIECES` (`stream_frames.py`) | 250,000 | `bad_response`, not retryable |
+| `MAX_STREAM_VALUES` (`json_bounds.py`) | 2,800,000 in all pieces | `bad_response`, not retryable |
 | `timeout_s` of the entry (`adapter.py`) | 60 s | `timeout`, retryable |
 
 A redirect to another origin (scheme, name or port) would send the conversation, and often the key, to

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.call_arguments import quote_repeated_keys
-from toolchart.states.json_bounds import MAX_VALUES, has_more_values
+from toolchart.states.errors import ProviderError
+from toolchart.states.json_bounds import MAX_STREAM_VALUES, MAX_VALUES, count_values
 
 MAX_LINE_BYTES = 32 * 2**20
 """Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
@@ -47,6 +48,44 @@ class FrameReader(Protocol):
             ProviderError: the frame is not JSON, as in a stream that was cut.
         """
         ...
+
+
+class FrameDecoder:
+    """Decodes the frames of one stream, and counts the values of all of them before any is built.
+
+    What an accumulator keeps of a frame is its own affair: so much as was counted is the most that all of
+    them can keep.
+    """
+
+    __slots__ = ("_uncounted_bytes", "_values_left")
+
+    def __init__(self) -> None:
+        self._values_left = MAX_STREAM_VALUES
+        self._uncounted_bytes = MAX_VALUES
+        """Bytes of a stream that are not counted: an ordinary answer has fewer."""
+
+    def decode_frame(self, data: bytes) -> Any:
+        """The value of a frame.
+
+        Raises:
+            ProviderError: it is not JSON, or the frames have more than `MAX_STREAM_VALUES` so far.
+        """
+        self._uncounted_bytes -= len(data)
+        if self._uncounted_bytes < 0:
+            self._values_left -= count_values(data, self._values_left)
+            if self._values_left < 0:
+                raise build_excess_error(f"the stream has more than {MAX_STREAM_VALUES:,} JSON values")
+        try:
+            # The names of calls in any API; most pieces hold none, and are read at once.
+            if b"tool" in data or b"unction" in data:
+                data = quote_repeated_keys(data)
+            return json.loads(data)
+        except ValueError:
+            raise build_bad_response_error(
+                "the stream has a piece that is not JSON, or was cut in one"
+            ) from None
+        except RecursionError:
+            raise build_bad_response_error("the stream has a piece that is nested too deeply") from None
 
 
 class _LineBuffer:
@@ -110,6 +149,7 @@ class EventFrameReader:
     def __init__(self) -> None:
         self.is_done = False
         self._lines = _LineBuffer(has_bare_returns=True)
+        self._decode_frame = FrameDecoder().decode_frame
         self._data_lines: list[bytes] = []
         self._lines_outside: list[bytes] = []
 
@@ -123,7 +163,7 @@ class EventFrameReader:
         yield from self._read_line(self._lines.take_rest())
         yield from self._read_line(b"")
         if self._lines_outside:
-            yield _decode_frame(b"\n".join(self._lines_outside))
+            yield self._decode_frame(b"\n".join(self._lines_outside))
 
     def _read_line(self, line: bytes) -> Iterator[Any]:
         if self.is_done:
@@ -135,12 +175,21 @@ class EventFrameReader:
             if data.startswith(b"[DONE]"):
                 self.is_done = True
             elif data and not data.isspace():
-                yield _decode_frame(data)
+                yield self._decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
             if line[:6].lower() == b"error:":
-                yield {"error": _decode_error(line[6:])}
+                yield {"error": self._decode_error(line[6:])}
             elif self._lines_outside or line.lstrip().startswith((b"{", b"[")):
                 self._lines_outside.append(line)
+
+    def _decode_error(self, data: bytes) -> Any:
+        """What a field `error` says; its text where that is no JSON."""
+        try:
+            value = self._decode_frame(data)
+        except ProviderError:
+            value = None
+        inner = value.get("error") if isinstance(value, dict) else None
+        return inner or value or data.decode(errors="replace").strip() or "no reason was given"
 
 
 class LineFrameReader:
@@ -149,42 +198,19 @@ class LineFrameReader:
     def __init__(self) -> None:
         self.is_done = False
         self._lines = _LineBuffer()
+        self._decode_frame = FrameDecoder().decode_frame
 
     def add_bytes(self, data: bytes) -> Iterator[Any]:
         """The values of the lines that these bytes complete."""
         for line in self._lines.add_bytes(data):
             if line.strip():
-                yield _decode_frame(line)
+                yield self._decode_frame(line)
 
     def finish(self) -> Iterator[Any]:
         """The value of a last line without a line end."""
         rest = self._lines.take_rest()
         if rest.strip():
-            yield _decode_frame(rest)
-
-
-def _decode_error(data: bytes) -> Any:
-    """What a field `error` says; its text where that is no JSON."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
-    inner = value.get("error") if isinstance(value, dict) else None
-    return inner or value or data.decode(errors="replace").strip() or "no reason was given"
-
-
-def _decode_frame(data: bytes) -> Any:
-    if data[MAX_VALUES:] and has_more_values(data, MAX_VALUES):
-        raise build_excess_error(f"a piece of the stream has more than {MAX_VALUES:,} JSON values")
-    try:
-        # The names of calls in any API; most pieces hold none, and are read at once.
-        if b"tool" in data or b"unction" in data:
-            data = quote_repeated_keys(data)
-        return json.loads(data)
-    except ValueError:
-        raise build_bad_response_error("the stream has a piece that is not JSON, or was cut in one") from None
-    except RecursionError:
-        raise build_bad_response_error("the stream has a piece that is nested too deeply") from None
+            yield self._decode_frame(rest)
 
 
 async def read_end(chunks: AsyncIterator[bytes]) -> None:

@@ -6,21 +6,27 @@ import asyncio
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flooding_hosts import ask_host
+from flooding_hosts import ask_flooding_host, ask_host
 from hypothesis import given
 from hypothesis import strategies as st
 from web import serve_web
 from wire_requests import ENTRIES, WIRE_ENTRIES
 
+from toolchart.providers.bedrock.stream import EventStreamReader
+from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.openai.stream import ChatAccumulator
+from toolchart.providers.shared.choices import MAX_CHOICES
+from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.providers.wire_adapter import decode_json
 from toolchart.states import json_bounds
 from toolchart.states.errors import ProviderError
-from toolchart.states.json_bounds import MAX_VALUES, has_more_values
+from toolchart.states.json_bounds import MAX_STREAM_VALUES, MAX_VALUES, has_more_values
 
 ALLOWED_MIB = 300
 """What a process may take in all while it refuses an answer or a file."""
@@ -32,9 +38,9 @@ json_values = st.recursive(
 
 
 def count_values(value: Any) -> int:
-    """Every value once, and an empty object or list twice."""
+    """Every value once, an object three times, and an empty object or list once more."""
     if isinstance(value, dict):
-        return 1 + (sum(map(count_values, value.values())) or 1)
+        return 3 + (sum(map(count_values, value.values())) or 1)
     if isinstance(value, list):
         return 1 + (sum(map(count_values, value)) or 1)
     return 1
@@ -66,19 +72,84 @@ EDGE = b"[" + b"0," * (MAX_VALUES - 2) + b"0]"
 TOO_MANY = b"[0," + EDGE[1:]
 
 
-@pytest.mark.parametrize("reader", [EventFrameReader, LineFrameReader])
-def test_an_answer_and_a_piece_may_have_so_many_values_and_no_more(reader: Any) -> None:
+def test_an_answer_may_have_so_many_values_and_no_more() -> None:
     """One value more than the limit is a failed call that is not tried again; so many are read."""
+    assert len(decode_json(EDGE)) == MAX_VALUES - 1
+    with pytest.raises(ProviderError, match="more than 1,000,000 JSON values") as refused:
+        decode_json(TOO_MANY)
+    assert (refused.value.kind, refused.value.retryable) == ("bad_response", False)
 
-    def read_frame(data: bytes) -> Any:
-        [frame] = reader().add_bytes((b"data: " if reader is EventFrameReader else b"") + data + b"\n\n")
-        return frame
 
-    for read in (decode_json, read_frame):
-        assert len(read(EDGE)) == MAX_VALUES - 1
-        with pytest.raises(ProviderError, match="more than 1,000,000 JSON values") as refused:
-            read(TOO_MANY)
-        assert (refused.value.kind, refused.value.retryable) == ("bad_response", False)
+def frame_event(data: bytes) -> bytes:
+    """A server-sent event."""
+    return b"data: " + data + b"\n\n"
+
+
+def frame_line(data: bytes) -> bytes:
+    """A JSON line."""
+    return data + b"\n"
+
+
+def frame_message(data: bytes) -> bytes:
+    """An event of Bedrock's stream."""
+    headers = b"".join(
+        bytes([len(name)]) + name + b"\7" + len(value).to_bytes(2, "big") + value
+        for name, value in ((b":message-type", b"event"), (b":event-type", b"any"))
+    )
+    head = (16 + len(headers) + len(data)).to_bytes(4, "big") + len(headers).to_bytes(4, "big")
+    head += zlib.crc32(head).to_bytes(4, "big") + headers + data
+    return head + zlib.crc32(head).to_bytes(4, "big")
+
+
+READERS = [(EventFrameReader, frame_event), (LineFrameReader, frame_line), (EventStreamReader, frame_message)]
+
+
+@pytest.mark.parametrize(("reader", "frame"), READERS)
+def test_the_pieces_of_a_stream_have_one_limit_together(reader: Any, frame: Any) -> None:
+    """However the values of a stream are spread over its pieces, so many are read and not one more. What is
+    counted begins with the piece that the first million bytes end in."""
+    uncounted = frame(b"[" + b" " * (MAX_VALUES - 2) + b"]")
+    half = frame(b"[" + b"0," * (MAX_STREAM_VALUES // 2 - 2) + b"0]")
+    stream = reader()
+    assert len([*stream.add_bytes(uncounted), *stream.add_bytes(half), *stream.add_bytes(half)]) == 3
+    with pytest.raises(ProviderError, match="more than 2,800,000 JSON values") as refused:
+        list(stream.add_bytes(frame(b"0")))
+    assert (refused.value.kind, refused.value.retryable) == ("bad_response", False)
+
+
+def test_an_ordinary_stream_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces of the first million bytes are read without a count, so an ordinary answer does not pay."""
+    monkeypatch.setattr(stream_frames, "count_values", None)
+    stream = EventFrameReader()
+    assert len([*stream.add_bytes(frame_event(b"[0]") * 100_000)]) == 100_000
+
+
+@pytest.mark.parametrize(("name", "flood"), [("openai", "wide deltas"), ("gemini", "wide parts")])
+def test_a_stream_of_small_values_stays_small(name: str, flood: str) -> None:
+    """A stream whose pieces have many small values each ends while it is small; one took 1.9 GB."""
+    entry = {**ENTRIES[name], "timeout_s": 600}
+    result = asyncio.run(ask_flooding_host(flood, entry, stream=True))
+    assert (result["kind"], result["retryable"]) == ("bad_response", False)
+    assert "more than 2,800,000 JSON values" in result["message"]
+    assert result["peak_mib"] < ALLOWED_MIB
+
+
+@pytest.mark.parametrize("name", ["openai", "gemini"])
+def test_a_stream_may_have_so_many_choices(name: str) -> None:
+    """Each choice more than the limit is a failed call: a piece of one is compared with all others."""
+
+    def build_piece(index: int) -> dict[str, Any]:
+        if name == "gemini":
+            return {"candidates": [{"index": index, "content": {"parts": [{"text": "a"}]}}]}
+        return {"choices": [{"index": index, "delta": {"content": "a"}}]}
+
+    accumulator = GeminiAccumulator() if name == "gemini" else ChatAccumulator()
+    for index in range(MAX_CHOICES):
+        accumulator.add_frame(build_piece(index))
+    accumulator.add_frame(build_piece(0))
+    with pytest.raises(ProviderError, match="more than 128 choices") as refused:
+        accumulator.add_frame(build_piece(MAX_CHOICES))
+    assert (refused.value.kind, refused.value.retryable) == ("bad_response", False)
 
 
 @pytest.mark.slow

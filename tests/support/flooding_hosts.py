@@ -27,12 +27,16 @@ def _compress_block() -> tuple[bytes, bytes]:
 
 _GZIP_HEAD, _GZIP_BLOCK = _compress_block()
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
+_WIDE_DELTA = b'data: {"choices":[%s]}\n\n' % b",".join([b'{"delta":{"content":"word "}}'] * 1000)
+_WIDE_PARTS = b'data: {"candidates":[{"content":{"parts":[%s]}}]}\n\n' % b",".join([b'{"text":"word "}'] * 30)
 
 FLOODS: dict[str, tuple[str, bytes, bytes]] = {
     "gzip": ("Content-Type: application/json\r\nContent-Encoding: gzip", _GZIP_HEAD, _GZIP_BLOCK),
     "plain": ("Content-Type: application/json", b'{"text": "', b"a" * 2**16),
     "line": ("Content-Type: text/event-stream", b"data: ", b"a" * 2**16),
     "deltas": ("Content-Type: text/event-stream", b"", _DELTA * 1000),
+    "wide deltas": ("Content-Type: text/event-stream", b"", _WIDE_DELTA),
+    "wide parts": ("Content-Type: text/event-stream", b"", _WIDE_PARTS * 100),
     "gzipped deltas": ("Content-Type: text/event-stream\r\nContent-Encoding: gzip", _GZIP_HEAD, _GZIP_BLOCK),
 }
 """Headers, the first bytes of the body, and the bytes that follow again and again."""
@@ -72,8 +76,8 @@ async def serve_flood(name: str, status: str = "200 OK") -> AsyncGenerator[str]:
 async def ask_flooding_host(
     name: str, entry: dict[str, Any], *, stream: bool, status: str = "200 OK"
 ) -> dict[str, Any]:
-    """What a child process says of a call to a flooding host: `kind`, `retryable`, `message`, `status`, and
-    `grown_mib`, the memory that the call took at its peak."""
+    """What a child process says of a call to a flooding host: `kind`, `retryable`, `message`, `status`,
+    `grown_mib`, the memory that the call took at its peak, and `peak_mib`, that of the process in all."""
     async with serve_flood(name, status) as address:
         return await ask_host(address, entry, stream=stream)
 
@@ -132,6 +136,7 @@ async def _call_host(address: str, entry: dict[str, Any], *, stream: bool) -> di
         "message": error.message,
         "status": error.status,
         "grown_mib": _read_peak_mib() - before,
+        "peak_mib": _read_peak_mib(),
     }
 
 
