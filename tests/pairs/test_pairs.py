@@ -1,0 +1,29 @@
+"""Programs beside those of other frameworks: the same script gives the same answers and calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pair_runs import FRAMEWORKS, RELEASES, TASKS, TOOLCHART, VARIABLE, find_python, run_program
+
+RUNS = [
+    (framework, release)
+    for framework in FRAMEWORKS
+    for release in (("newest",) if framework == TOOLCHART else RELEASES)
+]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("framework", "release"), RUNS)
+def test_every_program_of_a_pair_does_the_same(
+    task: str, framework: str, release: str, tmp_path: Path
+) -> None:
+    """Each program prints the lines of its task, runs its calls with the same values, and asks as often."""
+    python = find_python(framework, release)
+    if python is None:
+        pytest.skip(f"{VARIABLE} names no folder that .ci/install_pairs has filled")
+    outcome = run_program(task, framework, python, tmp_path)
+    assert outcome.lines == list(TASKS[task].lines)
+    assert outcome.outcomes == list(TASKS[task].outcomes)
+    assert len(outcome.host.requests) == len(TASKS[task].steps)
