@@ -23,7 +23,7 @@ from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.charts import routes as charts
-from toolchart.app.server.conversations import approvals, copies, exports
+from toolchart.app.server.conversations import approvals, copies, deletion, exports
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
@@ -117,6 +117,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     conversations.ROUTES,
     copies.ROUTES,
     exports.ROUTES,
+    deletion.ROUTES,
     approvals.ROUTES,
     charts.ROUTES,
     tools.ROUTES,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
 from toolchart.engine.log.family import list_children
+from toolchart.engine.log.owners import delete_conversation
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.messages import read_transcript
@@ -30,6 +31,7 @@ from toolchart.states.events import Answered, Cancelled, Configured, Decided
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.log.owned import OwnedLog
+    from toolchart.engine.runtime.conversations import Conversations
     from toolchart.engine.runtime.parts import DeltaObserver, Observer
     from toolchart.engine.runtime.streaming import TurnStream
     from toolchart.engine.turns.inbox import Inbox
@@ -51,6 +53,7 @@ class _Rooms(Protocol):
     leases: Leases
     recovery: Recovery
     _calls: BlockingCalls
+    _conversations: Conversations
     _inbox: Inbox
     _turns: Turns
 
@@ -488,6 +491,27 @@ class Conversation:
             every_s: seconds between two looks into the log.
         """
         return follow_steps(self._log, self.id, start, every_s)
+
+    # -- deleting --------------------------------------------------------------------------------
+
+    def delete(self) -> list[str]:
+        """Delete it from the log, with the agents that it runs and the contexts of their turns.
+
+        Returns:
+            The ids of what was deleted.
+
+        Raises:
+            NotFound: there is no such conversation.
+            SpecError: its turn is open, a worker has it, it is an agent of another one, or a fork shares its
+                records; nothing was deleted.
+            LeaseHeld: a worker has just taken it; nothing was deleted.
+            LogDamaged: it, or an agent that it runs, cannot be read.
+        """
+        store, conversations = self._engine.store, self._engine._conversations
+        names = delete_conversation(store, self.id)
+        for name in names:
+            conversations.forget(name)
+        return names
 
     # -- forks -----------------------------------------------------------------------------------
 

@@ -493,7 +493,8 @@ async def test_no_endpoint_of_any_protocol_starts_anything(
         spec = build_operator_spec(canaries, name="agent")
         site = make_site(Engine(spec, log=store))
         async with open_client(site) as client:
-            for endpoint in list_endpoints():
+            # What deletes the conversation comes when all others have met it.
+            for endpoint in sorted(list_endpoints(), key=lambda row: row.method == "DELETE"):
                 if endpoint.path not in WITHOUT_END:
                     answer = await asyncio.wait_for(ask(client, endpoint), 60)
                     assert list_touched(canaries, web) == [], (attack.name, endpoint.path)

@@ -39,6 +39,7 @@ EXISTING: dict[str, Callable[[Conversation], Any]] = {
     "apost": lambda handle: handle.apost(UserSaid(message="hi")),
     "afork": lambda handle: handle.afork(),
     "fork": lambda handle: handle.fork(),
+    "delete": lambda handle: handle.delete(),
 }
 """How each member is used that is about a conversation which exists."""
 

@@ -25,8 +25,8 @@ PEOPLE: dict[str, tuple[str, ...]] = {
     "talker": ("read", "chat", "all"),
     "decider": ("read", "approve", "all"),
     "tester": ("read", "debug", "all"),
-    "anna": ("read", "chat", "approve", "debug"),
-    "ben": ("read", "chat", "approve", "debug"),
+    "anna": ("read", "chat", "approve", "debug", "delete"),
+    "ben": ("read", "chat", "approve", "debug", "delete"),
 }
 """The tokens of a site in tests, and their roles. Those without `all` see their own conversations alone."""
 

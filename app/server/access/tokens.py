@@ -15,12 +15,12 @@ import msgspec
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError, suggest_name
 
-Role = Literal["read", "chat", "approve", "edit", "debug", "all"]
+Role = Literal["read", "chat", "approve", "edit", "debug", "delete", "all"]
 """What a token may do: read; start turns, with what the agent's handlers give; decide about calls and answer
 forms; check charts of their own, and save them to the operator's folder; go beyond the handlers (fork and run
-again with any settings, prompt or results, run a tool alone, test models with all tools). Every token may
-read. A token does this with the conversations that it has begun. With `all`, a role of operators, it does so
-with those of everybody."""
+again with any settings, prompt or results, run a tool alone, test models with all tools); delete
+conversations from the log, with what was said and done there. Every token may read. A token does this with
+the conversations that it has begun. With `all`, a role of operators, it does so with those of everybody."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form_with_others
+from toolchart.app.server.conversations.deletion import delete_family
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import (
@@ -393,6 +395,24 @@ async def show_response(request: Request) -> Response:
     return JsonAnswer(await asyncio.to_thread(read_stored_response, get_site(request), name))
 
 
+@ROUTES.endpoint("DELETE", "/v1/responses/{response}", "delete")
+async def delete_response(request: Request) -> Response:
+    """Delete a response that is alone in its conversation: the log has whole conversations."""
+    site, name = get_site(request), read_response_id(request.path_params["response"])
+    names = await asyncio.to_thread(lambda: list(iterate_responses(get_log(request), name.conversation)))
+    if name not in names:
+        raise Refusal(404, f"there is no response {name.id!r}")
+    if len(names) > 1:
+        raise Refusal(
+            409,
+            f"the response is one of {len(names)} of its conversation, and the log keeps or deletes a whole "
+            f"conversation: delete all of them with DELETE /api/conversations/{name.conversation}; nothing "
+            "was deleted",
+        )
+    await delete_family(site, name.conversation)
+    return JsonAnswer({"id": name.id, "object": "response", "deleted": True})
+
+
 @ROUTES.endpoint("GET", "/v1/responses/{response}/input_items", "read")
 async def show_input_items(request: Request) -> Response:
     """List what a response was made of, in pages: `limit`, `after`, `order`."""
@@ -480,23 +500,29 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
 
 def find_previous(store: Store, name: ResponseName) -> str | None:
     """The id of the response that one goes on with: the one whose turn ended, or rested, right before it."""
-    if name.seq == 0:
-        return None
-    kinds = read_kinds(store, name.conversation)
-    begun, is_over, has_rested = ResponseName(conversation=name.conversation, turn=1, seq=0), False, False
+    earlier = takewhile(lambda other: other.seq < name.seq, iterate_responses(store, name.conversation))
+    newest = deque(earlier, maxlen=1)
+    return newest[0].id if newest else None
+
+
+def iterate_responses(store: Store, conversation: str) -> Iterator[ResponseName]:
+    """The responses of a conversation, the oldest first, as far as it has begun them."""
+    kinds = read_kinds(store, conversation)
+    begun, is_over, has_rested = ResponseName(conversation=conversation, turn=1, seq=0), False, False
     turn = 0
-    for record in islice(read_from(store, name.conversation, 0), name.seq):
+    for record in read_from(store, conversation, 0):
+        if record.seq == 0:
+            yield begun
         # Records of a changed agent may stand between two turns: they belong to the next one.
         is_next = is_over and begun.turn <= turn
         if is_next or (record.event_type == "resumed" and has_rested):
-            next_turn = turn + is_next
-            begun = ResponseName(conversation=name.conversation, turn=next_turn, seq=record.seq)
+            begun = ResponseName(conversation=conversation, turn=turn + is_next, seq=record.seq)
             has_rested = False
+            yield begun
         has_rested = has_rested or record.event_type in ("replied", "user_said")
         # A fork at rest says so by what it asks for.
         is_resting_fork = record.event_type == "forked" and not any(ask.is_work(kinds) for ask in record.asks)
         turn, is_over = record.turn, record.ends_turn or is_resting_fork
-    return begun.id
 
 
 _NOT_NEWEST = "only the newest response of a conversation can be continued"

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME:ROLE,ROLE",
     help="A token with roles: read, chat, approve, edit, debug (fork and test beyond what the handlers "
-    "give), all (the conversations of everybody, not its own alone). Its value is that of "
-    "TOOLCHART_TOKEN_NAME, or is made up and printed. Repeatable.  [default: owner, with every role]",
+    "give), delete (conversations from the log), all (the conversations of everybody, not its own alone). "
+    "Its value is that of TOOLCHART_TOKEN_NAME, or is made up and printed. Repeatable.  "
+    "[default: owner, with every role]",
 )
 @click.option("--certificate", type=click.Path(), metavar="FILE", help="Serve TLS with this certificate.")
 @click.option("--key", type=click.Path(), metavar="FILE", help="The private key of the certificate.")
