@@ -208,8 +208,6 @@ SQLITE_DAMAGE = {
     "UPDATE small_values SET data = x'7b2261223a22ff227d' WHERE key != ''": "its checkpoint is damaged",
     "UPDATE sqlite_sequence SET seq = 1 WHERE name = 'conversations'": "would be given again",
     "UPDATE conversations SET number = -4294967295 WHERE id = 'a'": "has a number that no log has",
-    "CREATE TABLE extra (x)": "which no log has",
-    "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END": "which no log has",
     "DROP TABLE small_values": "lacks its table 'small_values'",
     "DROP TABLE records": "lacks tables of a log",
     "PRAGMA user_version = 0": "or its version",
@@ -243,25 +241,42 @@ ENDLESS_SCHEMAS = {
     "records with a column that is computed": "DROP TABLE records; CREATE TABLE records "
     "(id INTEGER PRIMARY KEY, raw BLOB, line BLOB AS (zeroblob(1000000000)) VIRTUAL)",
     "listed_values": "DROP INDEX listed_values; CREATE INDEX listed_values ON small_values (data)",
-    "a view beside them": f"CREATE VIEW more AS {ENDLESS} n FROM r",
+    "view 'more'": f"CREATE VIEW more AS {ENDLESS} n FROM r",
+    "table 'extra'": "CREATE TABLE extra (x)",
+    "trigger 't'": "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END",
+    "index 'on_lines'": "CREATE INDEX on_lines ON records (line)",
+    "index 'listed_values'": "DROP INDEX listed_values",
+    "table 'small_values'": "DROP TABLE small_values",
 }
 
 
 @pytest.mark.parametrize("schema", ENDLESS_SCHEMAS)
 @pytest.mark.parametrize("door", [SqliteReader, SqliteStore])
-def test_a_log_with_other_tables_is_refused_before_it_is_read(
+def test_a_log_with_another_schema_is_refused_before_it_is_read(
     door: type[SqliteReader | SqliteStore], schema: str, tmp_path: Path
 ) -> None:
-    """Views without end in the place of tables, and tables of other columns, are refused when the file is
-    opened, to read and to write; reading one would never end."""
+    """Views without end in the place of tables, tables of other columns, and each object that no log has or
+    that is missing are refused by name when the file is opened, to read and to write, with the way out."""
     path = tmp_path / "log.db"
     write_sqlite_log(path)
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.executescript(ENDLESS_SCHEMAS[schema])
     before = path.read_bytes()
-    with pytest.raises(LogDamaged, match=r"than a log has|lacks tables"):
+    with pytest.raises(LogDamaged, match=r"than a log has|which no log has|lacks") as caught:
         door(path).close()
     assert path.read_bytes() == before
+    if schema.endswith("'"):
+        assert schema in str(caught.value)
+        assert "restore the log from a copy" in str(caught.value)
+
+
+def test_the_statistics_of_sqlite_are_no_other_schema(tmp_path: Path) -> None:
+    """A log that an operator has let SQLite analyse is a log as before."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("ANALYZE")
+    assert list_damage(path) == ""
 
 
 POSTGRES_DAMAGE = {
@@ -271,8 +286,49 @@ POSTGRES_DAMAGE = {
     "DELETE FROM toolchart_records WHERE id & 4294967295 = 3": "missing",
     "DELETE FROM toolchart_conversations WHERE id = 'a'": "records of a conversation that it does not have",
     "INSERT INTO toolchart_conversations (id) VALUES ('empty')": "it has no records",
-    "DROP TABLE toolchart_parts": "lacks",
 }
+POSTGRES_SCHEMAS = {
+    "table 'toolchart_parts'": "DROP TABLE toolchart_parts",
+    "table 'toolchart_records'": "DROP TABLE toolchart_records; "
+    "CREATE VIEW toolchart_records AS SELECT n AS id, ''::bytea AS line FROM generate_series(1, 9) AS n",
+    "table 'toolchart_small_values'": "ALTER TABLE toolchart_small_values ALTER COLUMN key TYPE text",
+    "table 'toolchart_conversations'": "ALTER TABLE toolchart_conversations ADD COLUMN more text",
+    "index 'toolchart_listed_values'": "DROP INDEX toolchart_listed_values",
+    "index 'on_lines'": "CREATE INDEX on_lines ON toolchart_records (line)",
+    "constraint 'small'": "ALTER TABLE toolchart_parts ADD CONSTRAINT small CHECK (uses < 9)",
+    "rule 'lose'": "CREATE RULE lose AS ON INSERT TO toolchart_parts DO INSTEAD NOTHING",
+    "trigger 'lose'": "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS "
+    "'BEGIN RETURN NULL; END'; CREATE TRIGGER lose BEFORE INSERT ON toolchart_records "
+    "FOR EACH ROW EXECUTE FUNCTION lose()",
+}
+
+
+def test_a_log_of_a_server_with_another_schema_is_refused(postgres: str, tmp_path: Path) -> None:
+    """PostgreSQL: each object of the log's tables that is missing, changed or more than a log has is refused
+    by name, to read and to write. Other tables of the database, and other schemas, are no matter of it."""
+    import psycopg
+
+    address = create_database(postgres, tmp_path)
+    open_store(address).close()
+    for name, statements in POSTGRES_SCHEMAS.items():
+        with psycopg.connect(address) as db:
+            for table in ("records", "conversations", "parts", "small_values"):
+                db.execute(f"DROP TABLE IF EXISTS toolchart_{table}".encode())
+        open_store(address).close()
+        with psycopg.connect(address) as db:
+            db.execute(b"CREATE SCHEMA IF NOT EXISTS beside")
+            db.execute(b"CREATE TABLE IF NOT EXISTS beside.toolchart_records (x int)")
+            db.execute(b"CREATE TABLE IF NOT EXISTS notes (x int)")
+        open_store(address).close()
+        with psycopg.connect(address) as db:
+            db.execute(statements.encode())
+        for door in (open_store, open_store_for_reading):
+            with pytest.raises(LogDamaged) as caught:
+                door(address)
+            assert name in str(caught.value)
+            assert "restore the log from a copy" in str(caught.value)
+        with psycopg.connect(address) as db:
+            db.execute(b"DROP VIEW IF EXISTS toolchart_records") if "VIEW" in statements else None
 
 
 @pytest.mark.parametrize("statement", POSTGRES_DAMAGE)

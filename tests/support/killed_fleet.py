@@ -32,6 +32,7 @@ from killed_workers import (
     check_conversation,
     count_open,
     make_engine,
+    noting_schema,
     prepare_log,
     read_foreign_appends,
     start_process,
@@ -128,11 +129,20 @@ class WorkerProcess(Protocol):
         """Wait for its end."""
 
 
+_COMMAND = """
+import runpy
+from toolchart.engine.log.stores import postgres
+postgres.check_own_schema = lambda *objects: None  # the database notes who appends, which no log does
+runpy.run_module("toolchart", run_name="__main__", alter_sys=True)
+"""
+"""The command `toolchart`, which opens the log of these tests."""
+
+
 class CommandProcess:
     """The command `toolchart worker`, in a process whose number its connections tell the database."""
 
     def __init__(self, log: str, folder: Path) -> None:
-        words = [sys.executable, "-m", "toolchart", "worker", str(folder / "agent.json"), "--dsn", log]
+        words = [sys.executable, "-c", _COMMAND, "worker", str(folder / "agent.json"), "--dsn", log]
         words += ["--supervise", "--concurrency", "8", "--grace", "5"]
         with (folder / "output").open("ab") as output:
             self._process = subprocess.Popen(
@@ -317,7 +327,8 @@ class Fleet:
 
     def _wait_for_end(self) -> None:
         """Wait until no conversation is open and the queue is empty; fail where nothing goes on."""
-        store, queue = open_store(self.log), DbosQueue(self.log, "fleet", retries=True)
+        with noting_schema():
+            store, queue = open_store(self.log), DbosQueue(self.log, "fleet", retries=True)
         until, left = time.monotonic() + MAX_WAIT_S, None
         while (now_left := (self._count_open(store), queue.count_waiting())) != (0, 0):
             assert time.monotonic() < until, f"open, queued: {now_left}; {self.read_faults()}"

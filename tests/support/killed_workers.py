@@ -32,7 +32,7 @@ from killed_process import SCHEMA, append_mark
 from toolchart.app.cli.commands.turns import recover
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.stores import open_store, sqlite
+from toolchart.engine.log.stores import open_store, postgres, sqlite
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LeaseLost
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
@@ -143,8 +143,15 @@ def run_statements(log: str, statements: str) -> list[Any]:
         return []
 
 
+@contextlib.contextmanager
+def noting_schema() -> Iterator[None]:
+    """Let this process open a log whose database notes who appends: a log refuses what is not of a log."""
+    with patch.object(sqlite, "check_own_schema"), patch.object(postgres, "check_own_schema"):
+        yield
+
+
 def prepare_log(log: str) -> None:
-    """Create a log whose database notes who appends each record."""
+    """Create a log whose database notes who appends each record. `noting_schema` opens it."""
     open_store(log).close()
     run_statements(log, POSTGRES_TRIGGER if is_server(log) else SQLITE_TRIGGER)
 
@@ -168,7 +175,8 @@ def named_connections() -> Iterator[None]:
         db.create_function("process_name", 0, lambda: name)
         return db
 
-    with patch.object(sqlite, "connect", connect_by_name), patch.dict(os.environ, PGAPPNAME=name):
+    named = patch.object(sqlite, "connect", connect_by_name), patch.dict(os.environ, PGAPPNAME=name)
+    with noting_schema(), named[0], named[1]:
         yield
 
 
@@ -303,7 +311,8 @@ class Fleet:
 
     def _wait_for_recovery(self) -> None:
         """Wait until the watcher has gone on with everything; fail where it makes no progress."""
-        store: Any = open_store(self._log)
+        with noting_schema():
+            store: Any = open_store(self._log)
         until, left = time.monotonic() + MAX_WAIT_S, sys.maxsize
         while count := count_open(store):
             assert self._watcher.is_alive(), self.read_faults()

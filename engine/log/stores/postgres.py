@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.stores.base import Change, ValueCheck
 from toolchart.engine.log.stores.large_parts import split_large_parts
+from toolchart.engine.log.stores.own_schema import check_own_schema
 from toolchart.engine.log.stores.postgres_sessions import connect, is_known_as_pooled
 from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
 from toolchart.states.errors import (
     ForeignLog,
     LogConflict,
-    LogDamaged,
     LogUnavailable,
     StorageFailure,
     ToolchartError,
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS toolchart_conversations (
+CREATE TABLE toolchart_conversations (
     number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id TEXT NOT NULL UNIQUE
 );
-CREATE TABLE IF NOT EXISTS toolchart_records (
+CREATE TABLE toolchart_records (
     id BIGINT PRIMARY KEY,
     line BYTEA NOT NULL
 );
-CREATE TABLE IF NOT EXISTS toolchart_parts (
+CREATE TABLE toolchart_parts (
     digest BYTEA PRIMARY KEY,
     data BYTEA NOT NULL,
     uses BIGINT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS toolchart_small_values (
+CREATE TABLE toolchart_small_values (
     number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     conversation TEXT NOT NULL,
     kind TEXT NOT NULL,
@@ -62,17 +62,66 @@ CREATE TABLE IF NOT EXISTS toolchart_small_values (
     is_listed BOOLEAN NOT NULL,
     UNIQUE (conversation, kind, key)
 );
-CREATE INDEX IF NOT EXISTS toolchart_listed_values ON toolchart_small_values (kind, conversation)
+CREATE INDEX toolchart_listed_values ON toolchart_small_values (kind, conversation)
     WHERE is_listed;
 """
 
-_TABLES = {
-    "toolchart_conversations": {"number", "id"},
-    "toolchart_records": {"id", "line"},
-    "toolchart_parts": {"digest", "data", "uses"},
-    "toolchart_small_values": {"number", "conversation", "kind", "key", "data", "is_listed"},
+_OWN_OBJECTS = {
+    "table 'toolchart_conversations'": "r, p, f, f, number bigint not null a, id text not null",
+    "table 'toolchart_parts'": "r, p, f, f, digest bytea not null, data bytea not null, uses bigint not null",
+    "table 'toolchart_records'": "r, p, f, f, id bigint not null, line bytea not null",
+    "table 'toolchart_small_values'": "r, p, f, f, number bigint not null a, conversation text not null, "
+    "kind text not null, key text not null C, data bytea not null, is_listed boolean not null",
+    "constraint 'toolchart_conversations_id_key'": "toolchart_conversations, UNIQUE (id)",
+    "constraint 'toolchart_conversations_pkey'": "toolchart_conversations, PRIMARY KEY (number)",
+    "constraint 'toolchart_parts_pkey'": "toolchart_parts, PRIMARY KEY (digest)",
+    "constraint 'toolchart_records_pkey'": "toolchart_records, PRIMARY KEY (id)",
+    "constraint 'toolchart_small_values_conversation_kind_key_key'": "toolchart_small_values, "
+    "UNIQUE (conversation, kind, key)",
+    "constraint 'toolchart_small_values_pkey'": "toolchart_small_values, PRIMARY KEY (number)",
+    "index 'toolchart_conversations_id_key'": "toolchart_conversations, t, t, id",
+    "index 'toolchart_conversations_pkey'": "toolchart_conversations, t, t, number",
+    "index 'toolchart_listed_values'": "toolchart_small_values, f, t, kind conversation, is_listed",
+    "index 'toolchart_parts_pkey'": "toolchart_parts, t, t, digest",
+    "index 'toolchart_records_pkey'": "toolchart_records, t, t, id",
+    "index 'toolchart_small_values_conversation_kind_key_key'": "toolchart_small_values, t, t, "
+    "conversation kind key",
+    "index 'toolchart_small_values_pkey'": "toolchart_small_values, t, t, number",
 }
-"""The columns of each table."""
+"""By kind and name: what each object of a log is made of, as `_LIST_OBJECTS` says it."""
+
+_LIST_OBJECTS = """
+WITH own AS (
+    SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relispartition
+    FROM pg_class c
+    WHERE pg_table_is_visible(c.oid) AND c.relname IN ('toolchart_conversations', 'toolchart_records',
+        'toolchart_parts', 'toolchart_small_values', 'toolchart_leases')
+)
+SELECT format('table %L', relname), concat_ws(', ', relkind, relpersistence, relrowsecurity, relispartition,
+    (SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod),
+            CASE WHEN attnotnull THEN 'not null' END, nullif(attidentity, ''), nullif(attgenerated, ''),
+            CASE WHEN atthasdef THEN 'default' END, nullif(collname, 'default')), ', ' ORDER BY attnum)
+        FROM pg_attribute LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+        WHERE attrelid = own.oid AND attnum > 0 AND NOT attisdropped))
+FROM own
+UNION ALL
+SELECT format('index %L', c.relname), concat_ws(', ', t.relname, i.indisunique, i.indisvalid,
+    (SELECT string_agg(pg_get_indexdef(i.indexrelid, n, true), ' ' ORDER BY n)
+        FROM generate_series(1, i.indnatts) AS n), pg_get_expr(i.indpred, i.indrelid))
+FROM pg_index i JOIN own t ON t.oid = i.indrelid JOIN pg_class c ON c.oid = i.indexrelid
+UNION ALL
+SELECT format('constraint %L', conname), concat_ws(', ', own.relname, pg_get_constraintdef(k.oid))
+FROM pg_constraint k JOIN own ON own.oid = k.conrelid WHERE contype IN ('c', 'f', 'p', 'u', 'x')
+UNION ALL
+SELECT format('trigger %L', tgname), own.relname::text
+FROM pg_trigger g JOIN own ON own.oid = g.tgrelid WHERE NOT tgisinternal
+UNION ALL
+SELECT format('rule %L', rulename), own.relname::text
+FROM pg_rewrite r JOIN own ON own.oid = r.ev_class WHERE own.relkind NOT IN ('v', 'm')
+"""
+"""All that is called like a table of a log (`toolchart_leases` is one of a draft), and what belongs to it.
+Other tables of the database, those of DBOS and of the gate of hosts too, are no matter of the log. What must
+not be NULL stands with the columns: before version 18 a server has no constraints for it."""
 
 QUERIES = Queries(
     Dialect(
@@ -195,24 +244,22 @@ class Channel:
 
 
 def prepare_schema(db: Connection) -> None:
-    """Create the tables where they are missing.
+    """Create the tables where there are none.
 
     Raises:
-        LogDamaged, LogUnavailable: see `check_tables`.
+        ForeignLog, LogDamaged, LogUnavailable: see `check_tables`.
     """
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-        if _read_columns(db):
+        if _list_objects(db):
             check_tables(db)
-        db.execute(_SCHEMA)
+        else:
+            db.execute(_SCHEMA)
 
 
-def _read_columns(db: Connection) -> list[tuple[str, str]]:
-    """The tables of a log in this database with their columns."""
-    return db.execute(
-        "SELECT table_name, column_name FROM information_schema.columns "
-        "WHERE table_schema = ANY(current_schemas(false)) AND table_name LIKE 'toolchart\\_%'"
-    ).fetchall()
+def _list_objects(db: Connection) -> list[tuple[str, str]]:
+    """What is in this database of a log, or called like something of one."""
+    return db.execute(_LIST_OBJECTS.encode()).fetchall()
 
 
 def check_tables(db: Connection) -> None:
@@ -221,21 +268,18 @@ def check_tables(db: Connection) -> None:
     Raises:
         ForeignLog: it has no table of one.
         LogUnavailable: an earlier draft wrote it.
-        LogDamaged: tables or columns are missing.
+        LogDamaged: what is in it of a log is not exactly what a log has: see `check_own_schema`.
     """
-    columns = _read_columns(db)
-    tables = {table for table, _ in columns}
-    if not tables & _TABLES.keys():
+    objects = _list_objects(db)
+    names = {name for name, _ in objects}
+    if not names & {name for name in _OWN_OBJECTS if name.startswith("table")}:
         raise ForeignLog("there is no log of Toolchart in this database")
-    if "toolchart_leases" in tables:
+    if "table 'toolchart_leases'" in names:
         raise LogUnavailable(
             "the log in this database was written by a draft of Toolchart, in an earlier form\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
-    for table, expected_columns in _TABLES.items():
-        missing = expected_columns - {column for name, column in columns if name == table}
-        if missing:
-            raise LogDamaged(f"the table {table} lacks {', '.join(sorted(missing))}")
+    check_own_schema("the database", objects, _OWN_OBJECTS)
 
 
 def begin_unsynced(db: Connection) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.engine.log.stores.base import Change
+from toolchart.engine.log.stores.own_schema import check_own_schema
 from toolchart.engine.log.stores.private_files import build_os_failure, create_private_file
 from toolchart.engine.log.stores.replaced_files import LOOK_EVERY_S, ReplacementNotice, SqliteWatch
 from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
@@ -75,6 +75,8 @@ CREATE INDEX listed_values ON small_values (kind, conversation) WHERE is_listed;
 """
 """`AUTOINCREMENT`: the number of a deleted conversation is never used again. Records carry numbers only, so a
 process that still knew it would write into another conversation."""
+
+_STATISTICS = ("sqlite_stat1", "sqlite_stat2", "sqlite_stat3", "sqlite_stat4")
 
 QUERIES = Queries(
     Dialect(
@@ -312,33 +314,13 @@ class SqliteTables(SqlStore):
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the file that is not as a store of Toolchart leaves it."""
-        for check in (
-            self._check_schema(),
-            self._check_pages(),
-            self._check_counter(),
-            super().check_storage(),
-        ):
+        for check in (self._check_pages(), self._check_counter(), super().check_storage()):
             try:
                 yield from check
             except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as error:
                 yield LogDamaged(f"{self.path} cannot be read as a log: {error}")
             except LogDamaged as damage:
                 yield damage
-
-    def _check_schema(self) -> Iterator[LogDamaged]:
-        """Tables, indexes, triggers and views that are missing, changed, or not of a log."""
-        with sqlite3.connect(":memory:") as empty:
-            empty.executescript(SCHEMA)
-            expected_schema = _read_schema(empty)
-        empty.close()
-        actual_schema = _read_schema(self._reader)
-        for name in sorted(expected_schema.keys() | actual_schema.keys()):
-            if name not in actual_schema:
-                yield LogDamaged(f"{self.path} lacks its {name}")
-            elif name not in expected_schema:
-                yield LogDamaged(f"{self.path} has the {name}, which no log has")
-            elif actual_schema[name] != expected_schema[name]:
-                yield LogDamaged(f"{self.path} has another {name} than a log has")
 
     def _check_pages(self) -> Iterator[LogDamaged]:
         for (finding,) in self._reader.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})"):
@@ -356,12 +338,6 @@ class SqliteTables(SqlStore):
             yield LogDamaged(f"{self.path}: a number of a conversation would be given again")
 
 
-def _read_schema(db: sqlite3.Connection) -> dict[str, str]:
-    """By kind and name: the statement of everything in the schema, without its layout."""
-    rows = db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
-    return {f"{kind} {name!r}": "".join(str(sql).split()) for kind, name, sql in rows}
-
-
 def check_identity(db: sqlite3.Connection, path: Path) -> None:
     """Check that a file is a log of this release.
 
@@ -369,7 +345,7 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
         ForeignLog: the file belongs to another program.
         NewerLog: a later release wrote it.
         LogUnavailable: an earlier one did, in another form.
-        LogDamaged: tables of the log are missing, or are something else than tables of a log.
+        LogDamaged: what is in it is not exactly what is in a log: see `check_own_schema`.
     """
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -388,34 +364,27 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a draft of Toolchart, in an earlier form of version {version}\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
-    _check_own_tables(db, path)
+    check_own_schema(str(path), _list_objects(db), _list_own_objects())
 
 
 @cache
-def _list_own_statements() -> dict[str, str]:
-    """By name: the statement of each table and index of a log, without its layout."""
-    statements = ("".join(text.split()) for text in SCHEMA.split(";"))
-    names = re.findall(r"CREATE (?:TABLE|INDEX) (\w+)", SCHEMA)
-    return dict(zip(names, statements, strict=False))
+def _list_own_objects() -> dict[str, str]:
+    """By kind and name: the statement of each object of a log, without its layout."""
+    statements = [text.strip() for text in SCHEMA.split(";") if text.strip()]
+    objects = {"table 'sqlite_sequence'": "CREATETABLEsqlite_sequence(name,seq)"}
+    for statement in statements:
+        kind, name = statement.split()[1:3]
+        objects[f"{kind.lower()} {name!r}"] = "".join(statement.split())
+    for table in ("conversations", "small_values"):  # SQLite makes an index for each of their keys
+        objects[f"index 'sqlite_autoindex_{table}_1'"] = "None"
+    return objects
 
 
-def _check_own_tables(db: sqlite3.Connection, path: Path) -> None:
-    """Check, before anything is read of them, that the tables of a log are tables of a log.
-
-    A view in the place of a table may yield rows without end, and a column that is computed may compute for
-    hours: whoever reads such a file would never come back.
-
-    Raises:
-        LogDamaged: one is a view, or was made by another statement; or there are views beside them.
-    """
-    own_statements = _list_own_statements()
+def _list_objects(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """What is in a file, but for the tables in which SQLite's ANALYZE keeps its statistics."""
     for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
-        expected = own_statements.get(name)
-        is_own = expected is None or "".join(str(sql).split()) == expected
-        if kind == "view" or not is_own:
-            raise LogDamaged(
-                f"{path} has another {kind} {str(name)[:64]!r} than a log has; nothing of it was read"
-            )
+        if kind != "table" or name not in _STATISTICS:
+            yield f"{kind} {name!r}", "".join(str(sql).split())
 
 
 class SqliteStore(SqliteTables):
