@@ -59,6 +59,9 @@ class JsonAnswer(Response):
 
     media_type = "application/json"
 
+    is_failure = False
+    """Whether it says that the turn has failed, with a status of success: it is not kept under a key."""
+
     def render(self, content: Any) -> bytes:
         """The body: what orjson and msgspec encode."""
         return encode_json(content)

@@ -33,13 +33,19 @@ def stream_events(request: Request, events: Events) -> Response:
     return EventStream(site, events, slot=site.readers.hold(), end=site.closing)
 
 
-def stream_answer(request: Request, events: Events) -> Response:
+def stream_answer(request: Request, events: Events, *, begins_turn: bool) -> Response:
     """The response that sends an answer as it comes; when the reader goes, `events` is closed.
 
     Its last event is that of `events`, also when the server stops. Its turn holds a slot, so that it needs
     none as a stream.
+
+    Args:
+        begins_turn: whether the request can be carried out again where it fails: a message can, what answers
+            a call or a question was taken.
     """
-    return EventStream(get_site(request), events, slot=nullcontext(), end=None)
+    answer = EventStream(get_site(request), events, slot=nullcontext(), end=None)
+    answer.begins_turn = begins_turn
+    return answer
 
 
 class EventStream(Response):
@@ -58,6 +64,8 @@ class EventStream(Response):
         self._slot = slot
         self._end = end
         self.events = events
+        self.begins_turn = False
+        """Whether it answers a request that is carried out again where it fails."""
         self._count = 0
         super().__init__(media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -130,6 +138,8 @@ class SharedEvents:
         self._has_more = asyncio.Event()
         self.size = 0
         """Bytes of all events so far."""
+        self.has_failed = False
+        """Whether one of them says that the answer has failed."""
         self.sending = asyncio.ensure_future(self._take(events))
         """Done when there are no more; has the error with which they ended."""
 
@@ -161,6 +171,7 @@ class SharedEvents:
                 encoded = encode_event(event)
                 self._encoded.append(encoded)
                 self.size += len(encoded)
+                self.has_failed |= event.is_failure
                 # A new one for those who come next: who waits for this one has read all that came before.
                 self._has_more.set()
                 self._has_more = asyncio.Event()

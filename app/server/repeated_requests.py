@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.event_stream import EventStream, SharedEvents
 from toolchart.app.server.site import Limits, get_access, get_site
 
@@ -63,7 +63,7 @@ class KeptAnswers:
         return self._answers.get(name)
 
     def add(self, name: Any, digest: str, answering: Awaitable[ASGIApp]) -> _KeptAnswer:
-        """Carry out a request and keep its answer, unless it is refused or fails."""
+        """Carry out a request and keep its answer, unless it is refused or fails, also in its middle."""
         kept = self._answers[name] = _KeptAnswer(digest, asyncio.ensure_future(answering))
         kept.task.add_done_callback(partial(self._take_answer, name, kept))
         return kept
@@ -73,16 +73,19 @@ class KeptAnswers:
         answer = None if has_failed else task.result()
         if isinstance(answer, EventStream):
             kept.events = SharedEvents(answer.events)
-            kept.events.sending.add_done_callback(partial(self._take_end, name, kept, kept.events))
-        elif isinstance(answer, Response) and answer.status_code < 400:
+            kept.events.sending.add_done_callback(partial(self._take_end, name, kept, answer))
+        elif isinstance(answer, Response) and answer.status_code < 400 and not _says_failure(answer):
             self._count(kept, len(answer.body))
         else:
             del self._answers[name]
 
     def _take_end(
-        self, name: Any, kept: _KeptAnswer, events: SharedEvents, sending: asyncio.Future[None]
+        self, name: Any, kept: _KeptAnswer, answer: EventStream, sending: asyncio.Future[None]
     ) -> None:
-        if sending.cancelled() or sending.exception() is not None:
+        events = kept.events
+        assert events is not None, "they have ended"
+        is_broken = sending.cancelled() or sending.exception() is not None
+        if is_broken or (events.has_failed and answer.begins_turn):
             del self._answers[name]
         else:
             self._count(kept, events.size)
@@ -101,12 +104,17 @@ class KeptAnswers:
                 del self._answers[name]
 
 
+def _says_failure(answer: Response) -> bool:
+    return isinstance(answer, JsonAnswer) and answer.is_failure
+
+
 def answer_once(answer: Answer) -> Answer:
     """The function of an endpoint that carries out a request with a key once.
 
     Whoever sends it again, with the same token and body, gets the same answer when it is there; a stream from
-    its beginning, and what follows as it comes. A request that was refused, or failed before its answer
-    began, is carried out when it comes again. Without a key nothing changes.
+    its beginning, and what follows as it comes. A request that was refused is carried out when it comes
+    again, and so is a message whose turn failed, also in the middle of a stream: what has succeeded of the
+    turn is not done again (`begin_once`). Without a key nothing changes.
 
     Raises:
         Refusal: 400; the key is too long. 422; it was sent with another body.

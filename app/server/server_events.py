@@ -18,6 +18,8 @@ class ServerEvent(msgspec.Struct, frozen=True, kw_only=True):
     event: str = ""
     id: str = ""
     """A reader that comes back sends it as `Last-Event-ID`."""
+    is_failure: bool = False
+    """Whether it says that the answer has failed: such an answer is not kept under a key."""
     encoded: bytes = b""
     """The event as it is sent, where it goes to many readers; else it is encoded when it is sent."""
 

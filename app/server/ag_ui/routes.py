@@ -204,7 +204,8 @@ async def _run_model(request: Request, model: ServedModel) -> Response:
     snapshot = loaded_conversation.snapshot if loaded_conversation is not None else None
     is_client_tool = site.client_tools.is_client_tool
     events = RunEvents(form.thread_id, form.run_id, snapshot, is_client_tool, form.messages)
-    return stream_answer(request, _stream_run(pieces, events))
+    begins_turn = not (run.answers or run.is_abandoned)
+    return stream_answer(request, _stream_run(pieces, events), begins_turn=begins_turn)
 
 
 async def _open_run(site: Site, access: Access, run: RunRequest, handler: str | None) -> Pieces:
@@ -234,13 +235,13 @@ async def _cancel_turn(site: Site, access: Access, conversation: str) -> Pieces:
 
 async def _stream_run(pieces: Pieces, events: RunEvents) -> AsyncGenerator[ServerEvent, None]:
     for event in events.begin():
-        yield ServerEvent(data=event)
+        yield ServerEvent(data=event, is_failure=event["type"] == "RUN_ERROR")
     try:
         async with aclosing(pieces):
             async for piece in pieces:
                 for event in events.take(piece):
-                    yield ServerEvent(data=event)
+                    yield ServerEvent(data=event, is_failure=event["type"] == "RUN_ERROR")
     except (Refusal, ToolchartError) as error:
         code = error.details.get("code") if isinstance(error, Refusal) else None
         for event in events.fail(str(error), code or "error"):
-            yield ServerEvent(data=event)
+            yield ServerEvent(data=event, is_failure=event["type"] == "RUN_ERROR")

@@ -129,6 +129,12 @@ class LiveTurns:
                 return None
         return await asyncio.shield(task)
 
+    async def join(self, conversation: str) -> None:
+        """Wait until no turn of the conversation runs that was begun here."""
+        while (task := self._tasks.get(conversation)) is not None:
+            await asyncio.wait((task,))
+            await asyncio.sleep(0)  # it is taken out by a callback of the task
+
     async def decide(self, conversation: str, decision: Decided, *, until_rest: bool) -> Any:
         """Decide about a call, whether its turn runs or waits; what the turn gives, None if it runs already.
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +27,8 @@ from toolchart.app.server.conversations.reading import find_named_conversation, 
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import read_own_history
-from toolchart.app.server.repeated_requests import name_by_key, refuse_other_request
+from toolchart.app.server.protocols.turns import find_begun_turn
+from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -81,30 +82,27 @@ async def start_conversation(request: Request) -> Response:
     require_words(form.message, form.attachments)
     keyed = name_by_key(request) if form.conversation is None else None
     name = check_new_id(form.conversation) or keyed or generate_conversation_id()
-    if keyed is not None and (begun := await _find_begun(site, name, form)) is not None:
-        return begun
+    if keyed is not None and site.engine.store.read_last_line(name) is not None:
+        return await _answer_begun(request, name, form)
     claimed = site.claim(get_access(request), name, form.owner)
     if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
     return await _run_message(request, name, form, form.history, {**claimed, "tags": form.tags})
 
 
-async def _find_begun(site: Site, name: str, form: NewConversation) -> Response | None:
+async def _answer_begun(request: Request, name: str, form: NewConversation) -> Response:
     """The answer to a request that has begun this conversation already, before a restart.
 
     Raises:
         Refusal: 422; another request did, with the same key.
     """
-    if site.engine.store.read_last_line(name) is None:
-        return None
+    site = get_site(request)
     if (heading := read_heading_options({"owner": form.owner, "tags": form.tags})) is not None:
         require_heading(site.engine.store, name, heading)
-    options = _read_turn_options(form, form.history)
-    difference = await site.engine.once.compare_request(name, form.message, options)
-    if difference is not None and difference.is_input:
-        raise refuse_other_request()
-    is_running = site.live_turns.is_running(name)
-    return _answer_result(name, None if is_running else _describe_newest_turn(site.engine, name))
+    claimed = site.claim(get_access(request), name)
+    options = cast("StreamOptions", {**_read_turn_options(form, form.history), **claimed})
+    find_turn = await find_begun_turn(site, site.engine, name, form.message, options)
+    return await _answer_turn(request, name, lambda on_delta: find_turn(on_delta=on_delta), begins_turn=True)
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/messages", "chat", body=MessageForm)
@@ -132,7 +130,7 @@ async def _run_message(
         options["on_delta"] = on_delta
         return await engine.arun(form.message, **options)
 
-    return await _answer_turn(request, name, run_turn)
+    return await _answer_turn(request, name, run_turn, begins_turn=True)
 
 
 def _read_turn_options(form: MessageForm, history: list[dict[str, Any]]) -> TurnOptions:
@@ -146,11 +144,18 @@ def _read_turn_options(form: MessageForm, history: list[dict[str, Any]]) -> Turn
     }
 
 
-async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:
-    """Begin a turn and answer with its result; with `?wait=false` as soon as its first record is durable."""
+async def _answer_turn(request: Request, name: str, run_turn: Any, *, begins_turn: bool = False) -> Response:
+    """Begin a turn and answer with its result; with `?wait=false` as soon as its first record is durable.
+
+    Args:
+        begins_turn: whether the request can be carried out again where the turn fails.
+    """
     turns = get_site(request).live_turns
     task = turns.begin(name, run_turn)
-    return _answer_result(name, await turns.wait(name, task, until_rest=must_wait(request)))
+    result = await turns.wait(name, task, until_rest=must_wait(request))
+    answer = _answer_result(name, result)
+    answer.is_failure = begins_turn and result is not None and result.is_over and result.error is not None
+    return answer
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/decisions", "approve", body=DecisionForm)

@@ -286,12 +286,15 @@ async def create_response(request: Request) -> Response:
     builder = _make_builder(site, opened.name, head)
     builder.ignored, builder.asks_instructions = ignored, bool(turn.options.get("variables"))
     if form.stream:
-        return stream_answer(request, _stream_response(opened.pieces, builder))
+        events = _stream_response(opened.pieces, builder)
+        return stream_answer(request, events, begins_turn=not turn.answers)
     async with aclosing(opened.pieces) as pieces:
         async for piece in pieces:
             for _ in builder.take(piece):
                 pass
-    return JsonAnswer(builder.response)
+    answer = JsonAnswer(builder.response)
+    answer.is_failure = builder.response["status"] == "failed" and not turn.answers
+    return answer
 
 
 def _make_builder(site: Site, name: ResponseName, head: dict[str, Any]) -> ResponseBuilder:
@@ -313,11 +316,15 @@ async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGen
         async with aclosing(pieces):
             async for piece in pieces:
                 for event in builder.take(piece):
-                    yield ServerEvent(event=event["type"], data=event)
+                    yield _make_event(event)
     except (Refusal, ToolchartError) as error:
         for event in builder.fail(str(error)):
-            yield ServerEvent(event=event["type"], data=event)
+            yield _make_event(event)
     yield ServerEvent(data="[DONE]")
+
+
+def _make_event(event: dict[str, Any]) -> ServerEvent:
+    return ServerEvent(event=event["type"], data=event, is_failure=event["type"] == "response.failed")
 
 
 async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -> _OpenResponse:
@@ -365,8 +372,9 @@ async def _reopen_response(
     """The response that a request with the same key has begun before a restart, as the log has it when its
     turn rests."""
     engine = site.client_tools.choose_engine(conversation, turn.tools)
-    await finish_turn(await begin_once(site, engine, access, conversation, turn.message, options))
-    name = ResponseName(conversation=conversation, turn=1, seq=0)
+    result = await finish_turn(await begin_once(site, engine, access, conversation, turn.message, options))
+    # A turn that failed was tried again in a fork, which has the answer.
+    name = ResponseName(conversation=result.conversation, turn=1, seq=0)
     steps = await asyncio.to_thread(_read_steps, site.engine, name)
     return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
 

@@ -83,9 +83,8 @@ async def complete_chat(request: Request) -> Response:
         result = await finish_turn(pieces)
         return JsonAnswer(build_completion(result, form.model, _read_newest_second(engine, result), describe))
     include_usage = form.stream_options is not None and form.stream_options.include_usage
-    return stream_answer(
-        request, stream_completion(engine, pieces, form.model, describe, include_usage=include_usage)
-    )
+    events = stream_completion(engine, pieces, form.model, describe, include_usage=include_usage)
+    return stream_answer(request, events, begins_turn=not turn.answers)
 
 
 Describe = Callable[[Turn], dict[str, Any]]
@@ -263,15 +262,15 @@ async def stream_completion(
                     yield _make_chunk(head, {"content": words})
                 if isinstance(piece, Turn):
                     if text.is_contradicted:
-                        yield ServerEvent(data=shape_contradiction(piece.conversation))
+                        yield ServerEvent(data=shape_contradiction(piece.conversation), is_failure=True)
                         break
                     for event in _list_last_events(head, piece, describe, include_usage=include_usage):
                         yield event
     except Refusal as refusal:
-        yield ServerEvent(data=shape_refusal(refusal))
+        yield ServerEvent(data=shape_refusal(refusal), is_failure=True)
     except ToolchartError as error:
         content = {"message": str(error), "type": "server_error", "param": None, "code": None}
-        yield ServerEvent(data={"error": content})
+        yield ServerEvent(data={"error": content}, is_failure=True)
     yield ServerEvent(data="[DONE]")
 
 
@@ -290,7 +289,7 @@ def _list_last_events(
     head: dict[str, Any], result: Turn, describe: Describe, *, include_usage: bool
 ) -> list[ServerEvent]:
     if result.error is not None:
-        return [ServerEvent(data=shape_turn_error(result.error))]
+        return [ServerEvent(data=shape_turn_error(result.error), is_failure=True)]
     items = list_waiting_items(result.waiting, result.conversation)
     calls = [{"index": index, **build_tool_call(item)} for index, item in enumerate(items)]
     parts = build_parts(result)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from types import CoroutineType
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
-from toolchart.app.server.access.rates import refuse_for_now
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.conversations.live_turns import require_rest
+from toolchart.app.server.conversations.live_turns import TurnStopped, require_rest
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
@@ -27,12 +27,16 @@ from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import Piece, StepTaken, stream_turn
 from toolchart.states.effects import CallModel, RunAgent
+from toolchart.states.errors import LogConflict
 from toolchart.states.events import Decided
 from toolchart.states.messages import Doubt, TextDelta, TextWithdrawn
 from toolchart.states.snapshot import Snapshot
 
 Pieces: TypeAlias = AsyncGenerator[Piece, None]
 """What a turn yields; its result is the last."""
+
+_LOOK_S = 0.1
+"""Seconds between two looks at a turn that somebody else runs."""
 
 
 class AnsweredItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +102,11 @@ async def begin_once(
 ) -> Pieces:
     """Begin the conversation of a request with a key, or find the turn that it has begun before a restart.
 
-    That turn goes on where it is open, is tried again where it ended in a failure that may pass, and is read
-    otherwise: its result is then the only piece.
+    That turn goes on where it is open, is waited for where it runs, is tried again where it ended in a
+    failure that may pass, and is read otherwise: its result is then the only piece.
 
     Raises:
-        Refusal: as `start_turn`. 409; the turn runs. 422; another request has begun the conversation.
+        Refusal: as `start_turn`. 422; another request has begun the conversation.
     """
     if site.engine.store.read_last_line(conversation) is None:
         return await start_turn(site, engine, access, message, **{**options, "conversation": conversation})
@@ -116,20 +120,32 @@ async def find_begun_turn(
 ) -> Callable[..., CoroutineType[Any, Any, Turn]]:
     """What gives the turn that a request with a key has begun before a restart; see `begin_once`.
 
+    A turn of this server that runs has ended when this returns.
+
     Raises:
-        Refusal: 409; the turn runs. 422; another request has begun the conversation.
+        Refusal: 422; another request has begun the conversation.
     """
     difference = await engine.once.compare_request(conversation, message, TurnOptions(**options))
     if difference is not None and difference.is_input:
         raise refuse_other_request()
-    if site.live_turns.is_running(conversation):
-        raise refuse_for_now(f"conversation {conversation!r} is being answered", 1.0, status=409)
+    await site.live_turns.join(conversation)
 
-    async def find_turn(**watchers: Any) -> Turn:
+    async def read_turn(**watchers: Any) -> Turn:
         if difference is None:
             return await engine.arun_once(message, **options, **watchers)
         # The agent is another one since. What was begun is this request's all the same.
         return await engine.conversation(conversation).aresume(**watchers)
+
+    async def find_turn(**watchers: Any) -> Turn:
+        while True:
+            # Somebody else may go on with what the end of a process has cut off: the watch of this server,
+            # another server on the same log, a worker. This request waits for what that makes of the turn.
+            if not engine.leases.is_claimed(conversation):
+                with suppress(LogConflict):
+                    return await read_turn(**watchers)
+            if site.is_stopping:
+                raise TurnStopped(conversation)
+            await asyncio.sleep(_LOOK_S)
 
     return find_turn
 

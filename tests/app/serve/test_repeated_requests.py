@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -11,12 +13,14 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine, make_spec, reply_with_calls
+from killed_process import die, run_forked
 from served import bearer, make_site, open_client, serve
 
 from toolchart.app.server.application import list_endpoints
 from toolchart.app.server.site import Limits, Site
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.messages import Reply, Request, ToolCall
 
 
 def key(text: str) -> dict[str, str]:
@@ -205,6 +209,123 @@ async def test_what_a_key_has_begun_is_found_after_a_restart(
             answer = await client.post(path, json=bodies[path], headers=key("k1"))
             assert (answer.status_code, "begun" in answer.text) == (status, status == 200), answer.text
             assert count_turns(site) == 1
+
+
+class ActingModel:
+    """A model whose replies are made by functions, one after the other; the last one makes the others too."""
+
+    name = "acting"
+
+    def __init__(self, *actions: Callable[[], Awaitable[Reply]]) -> None:
+        self._actions = list(actions)
+        self.requests = 0
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        self.requests += 1
+        return await self._actions[min(self.requests, len(self._actions)) - 1]()
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+async def die_in_reply() -> Reply:
+    """Kill this process while the model is asked."""
+    die()
+    raise AssertionError("the process is gone")
+
+
+async def fail() -> Reply:
+    """A failure that may pass."""
+    raise RuntimeError("boom")
+
+
+async def answer_whole() -> Reply:
+    """The answer."""
+    return Reply(content="whole", finish_reason="stop")
+
+
+def make_acting_site(log: Any, model: ActingModel) -> Site:
+    """A site of an agent that protocols call `agent`, with this model."""
+    return make_site(Engine(make_spec(name="agent"), log=log, providers={"model": model}))
+
+
+NAMED = [row for row in STREAMED if row[0] != "/ag-ui"]
+"""Those that make up the id of the conversation that they begin."""
+
+
+@pytest.mark.parametrize(("path", "body"), NAMED)
+async def test_a_killed_turn_is_the_turn_of_its_key(path: str, body: dict[str, Any], tmp_path: Any) -> None:
+    """A server is killed while the model is asked. The one that starts then goes on with the turn by itself;
+    the request that comes again meanwhile, and another one with it, wait for that turn and get its answer.
+    The model is asked once more, and no second turn begins."""
+    log, asked, may_answer = tmp_path / "log.db", asyncio.Event(), asyncio.Event()
+
+    async def post_and_die() -> None:
+        async with open_client(make_acting_site(log, ActingModel(die_in_reply))) as client:
+            await client.post(path, json=body, headers=key("k1"))
+
+    def run() -> None:
+        thread = threading.Thread(target=asyncio.run, args=(post_and_die(),))
+        thread.start()
+        thread.join()
+
+    async def answer_late() -> Reply:
+        asked.set()
+        await may_answer.wait()
+        return await answer_whole()
+
+    assert run_forked(run)
+    model = ActingModel(answer_late)
+    site = make_acting_site(log, model)
+    async with open_client(site) as client:
+        await asked.wait()  # the server has taken the turn up
+        posts = [asyncio.create_task(client.post(path, json=body, headers=key("k1"))) for _ in range(2)]
+        done, _ = await asyncio.wait(posts, timeout=0.3)
+        assert not done, "nobody is refused"
+        may_answer.set()
+        answers = await asyncio.gather(*posts)
+        assert {answer.status_code for answer in answers} == {200}, answers[0].text
+        assert all("whole" in answer.text for answer in answers)
+        assert (model.requests, count_turns(site)) == (1, 1)
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMED)
+async def test_a_failed_turn_is_tried_again_under_its_key(path: str, body: dict[str, Any]) -> None:
+    """A turn that ended in a failure is no answer to keep, also where the failure is the end of a stream or
+    stands in an answer with status 200: the request that comes again is carried out, and its success is
+    kept."""
+    model = ActingModel(fail, answer_whole)
+    async with open_client(make_acting_site("memory", model)) as client:
+
+        async def post() -> httpx.Response:
+            return await client.post(path, json=body, headers=key("k1"))
+
+        failed = await post()
+        assert ("boom" in failed.text or '"failed"' in failed.text, "whole" in failed.text) == (True, False)
+        answers = [await post(), await post()]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert "whole" in answers[0].text
+        assert answers[0].content == answers[1].content
+        assert model.requests == 2
+
+
+async def test_what_was_decided_is_kept_also_where_its_turn_fails() -> None:
+    """A decision is taken once, whatever becomes of its turn: the request that comes again gets the same
+    answer, and not that nothing waits for it."""
+
+    async def call_tool() -> Reply:
+        call = ToolCall(name="echo", arguments={"text": "x"})
+        return Reply(finish_reason="tool_calls", tool_calls=(call,))
+
+    spec = make_spec(chart="approval", approval={"default": "ask"}, name="agent")
+    model = ActingModel(call_tool, fail)
+    async with open_client(make_site(Engine(spec, log="memory", providers={"model": model}))) as client:
+        begun = await client.post("/api/conversations", json={"message": "hi", "conversation": "c1"})
+        body = {"call_id": begun.json()["pending_approvals"][0]["id"], "approved": True}
+        path = "/api/conversations/c1/decisions"
+        answers = [await client.post(path, json=body, headers=key("k1")) for _ in range(2)]
+        assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [(200, "error")] * 2
 
 
 async def test_a_reader_that_goes_away_stops_nothing() -> None:
