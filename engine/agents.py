@@ -49,6 +49,7 @@ from toolchart.engine.agent_options import (
 )
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
 from toolchart.engine.runtime.streaming import BlockingTurnStream, TurnStream
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from toolchart.engine.runtime.clock import Clock
+    from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, Observer
     from toolchart.engine.runtime.result import Turn
     from toolchart.engine.runtime.streaming import Piece
@@ -909,58 +911,129 @@ class OpenAgent(Generic[TurnDeps, Output]):
         return self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
 
     @overload
+    def conversation(
+        self: OpenAgent[None, Output], conversation: str | None = None, *, owner: str | None = None
+    ) -> Conversation[Output]: ...
+    @overload
+    def conversation(
+        self, conversation: str | None = None, *, owner: str | None = None, dependencies: TurnDeps
+    ) -> Conversation[Output]: ...
+    def conversation(
+        self, conversation: str | None = None, *, owner: str | None = None, dependencies: Any = None
+    ) -> Conversation[Output]:
+        """A handle of one conversation, whose turns are those of this agent; as `Engine.conversation`.
+
+        Args:
+            conversation: its id; None makes a new one.
+            owner: for whom the handle is: each of its members raises `NotFound` for a conversation of anybody
+                else. None reads and moves every conversation.
+            dependencies: what the tools of its turns get, where a turn is not given its own.
+
+        Raises:
+            SpecError: the dependencies are missing or not of the agent's class, or the owner has no name.
+        """
+        return self._open_conversation(conversation, owner, dependencies)
+
+    @overload
     async def aresume(
-        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+        self: OpenAgent[None, Output],
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
     ) -> Turn[Output]: ...
     @overload
     async def aresume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: TurnDeps,
     ) -> Turn[Output]: ...
     async def aresume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: Any = None,
     ) -> Turn[Output]:
-        """Go on with a turn, with a decision of a person if there is one; as `Conversation.aresume`."""
-        handle = self.engine.conversation(conversation)
-        return await handle.aresume(decision, **self._build_options(dependencies))
+        """Go on with a turn, with a decision of a person if there is one; as `Conversation.aresume`.
+
+        Args:
+            owner: for whom; as for `conversation`.
+        """
+        handle = self._open_conversation(conversation, owner, dependencies)
+        return await handle.aresume(decision)
 
     @overload
     def resume(
-        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+        self: OpenAgent[None, Output],
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
     ) -> Turn[Output]: ...
     @overload
     def resume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: TurnDeps,
     ) -> Turn[Output]: ...
     def resume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: Any = None,
     ) -> Turn[Output]:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._calls.run(
             lambda: cast("OpenAgent[Any, Output]", self).aresume(
-                conversation, decision, dependencies=dependencies
+                conversation, decision, owner=owner, dependencies=dependencies
             )
         )
 
     @overload
     def stream_resume(
-        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+        self: OpenAgent[None, Output],
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
     ) -> TurnStream[Output]: ...
     @overload
     def stream_resume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: TurnDeps,
     ) -> TurnStream[Output]: ...
     def stream_resume(
-        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: Any = None,
     ) -> TurnStream[Output]:
         """As `aresume`, and yield what happens; the result last."""
-        handle = self.engine.conversation(conversation)
-        return handle.stream_resume(decision, **self._build_options(dependencies))
+        return self._open_conversation(conversation, owner, dependencies).stream_resume(decision)
 
     @overload
     async def aapprove(
         self: OpenAgent[None, Output],
         conversation: str,
         call_id: str | None = None,
+        *,
+        owner: str | None = None,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]: ...
     @overload
@@ -969,6 +1042,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: TurnDeps,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]: ...
@@ -977,6 +1051,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: Any = None,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]:
@@ -984,16 +1059,19 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
         Args:
             call_id: None for the only call that waits.
+            owner: for whom; as for `conversation`.
             options: `approved=False` rejects it; `by` says who decides.
         """
-        handle = self.engine.conversation(conversation)
-        return await handle.aapprove(call_id, **self._build_options(dependencies), **options)
+        handle = self._open_conversation(conversation, owner, dependencies)
+        return await handle.aapprove(call_id, **options)
 
     @overload
     def approve(
         self: OpenAgent[None, Output],
         conversation: str,
         call_id: str | None = None,
+        *,
+        owner: str | None = None,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]: ...
     @overload
@@ -1002,6 +1080,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: TurnDeps,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]: ...
@@ -1010,13 +1089,14 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: Any = None,
         **options: Unpack[ApprovalOptions],
     ) -> Turn[Output]:
         """The blocking form of `aapprove`, with the same arguments and errors."""
         return self._calls.run(
             lambda: cast("OpenAgent[Any, Output]", self).aapprove(
-                conversation, call_id, dependencies=dependencies, **options
+                conversation, call_id, owner=owner, dependencies=dependencies, **options
             )
         )
 
@@ -1025,6 +1105,8 @@ class OpenAgent(Generic[TurnDeps, Output]):
         self: OpenAgent[None, Output],
         conversation: str,
         call_id: str | None = None,
+        *,
+        owner: str | None = None,
         **options: Unpack[ApprovalOptions],
     ) -> TurnStream[Output]: ...
     @overload
@@ -1033,6 +1115,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: TurnDeps,
         **options: Unpack[ApprovalOptions],
     ) -> TurnStream[Output]: ...
@@ -1041,12 +1124,13 @@ class OpenAgent(Generic[TurnDeps, Output]):
         conversation: str,
         call_id: str | None = None,
         *,
+        owner: str | None = None,
         dependencies: Any = None,
         **options: Unpack[ApprovalOptions],
     ) -> TurnStream[Output]:
         """Decide a call as `aapprove`, and yield what happens then; the result last."""
-        handle = self.engine.conversation(conversation)
-        return handle.stream_approval(call_id, **self._build_options(dependencies), **options)
+        handle = self._open_conversation(conversation, owner, dependencies)
+        return handle.stream_approval(call_id, **options)
 
     def close(self) -> None:
         """Close the engine, and the log where it was opened here."""
@@ -1068,6 +1152,14 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _open_conversation(
+        self, conversation: str | None, owner: str | None, dependencies: Any
+    ) -> Conversation[Output]:
+        from toolchart.engine.runtime.handle import Conversation
+
+        name = conversation or generate_conversation_id()
+        return Conversation(self.engine, name, owner, self._build_options(dependencies))
 
     def _build_options(self, dependencies: Any, options: AgentTurnOptions | None = None) -> Any:
         """The options of a turn for the engine, with the agent's type.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast
 
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.owners import delete_conversation
@@ -22,8 +22,8 @@ from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_turn, read_waiting
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnOptions, build_hooks
-from toolchart.engine.runtime.result import ForkResult, Turn
+from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnHooks, TurnOptions, build_hooks
+from toolchart.engine.runtime.result import ForkResult, OutputAhead, Turn
 from toolchart.engine.turns.items import Item, PersonEvent, build_user_said
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answered, Cancelled, Configured, Decided
@@ -95,8 +95,9 @@ class _OwnRooms:
         return await self._engine.arun(message, **{**options, "owner": self._owner})
 
 
-class Conversation:
-    """One conversation of an engine; made by `Engine.conversation`.
+class Conversation(Generic[OutputAhead]):
+    """One conversation of an engine; made by `Engine.conversation`, or by `OpenAgent.conversation` with the
+    type of the agent's answers.
 
     It holds no state but its id and the last result that it saw, so several handles of one conversation may
     exist. The methods that begin with `a`, and those that stream, are for callers with an event loop; each
@@ -106,14 +107,17 @@ class Conversation:
     nobody's. An id that does not exist is free: who begins the conversation owns it.
     """
 
-    def __init__(self, engine: _Rooms, id_: str, owner: str | None = None) -> None:
+    def __init__(
+        self, engine: _Rooms, id_: str, owner: str | None = None, options: StreamOptions | None = None
+    ) -> None:
+        self._options = options or StreamOptions()  # of each turn that names no others
         self._calls = engine._calls
         self._engine = engine if owner is None else cast("_Rooms", _OwnRooms(engine, id_, owner))
         self.id = id_
         """Id of the conversation."""
         self.owner = owner
         """For whom the handle is; None for whoever sees all."""
-        self.last_result: Turn | None = None
+        self.last_result: Turn[OutputAhead] | None = None
         """The result of the newest turn that ran through this handle."""
 
     def __repr__(self) -> str:
@@ -121,17 +125,18 @@ class Conversation:
 
     # -- messages --------------------------------------------------------------------------------
 
-    async def asend(self, message: str, **options: Unpack[TurnOptions]) -> Turn:
+    async def asend(self, message: str, **options: Unpack[TurnOptions]) -> Turn[OutputAhead]:
         """Run a turn, or give the message to the one that is open; as `Engine.arun`."""
         self._require_own(options)
-        return self._keep(await self._engine.arun(message, **{**options, "conversation": self.id}))
+        own_options = {**self._options, **options, "conversation": self.id}
+        return self._keep(await self._engine.arun(message, **own_options))
 
     send = blocking(asend)
     """The blocking form of `asend`."""
 
     def stream(
         self, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]
-    ) -> TurnStream:
+    ) -> TurnStream[OutputAhead]:
         """Run a turn as `asend`; yield its deltas and steps as they happen, and its result last.
 
         Closing the stream early cancels the turn; the log has every step before that.
@@ -142,12 +147,12 @@ class Conversation:
         from toolchart.engine.runtime.streaming import stream_turn
 
         self._require_own(options)
-        own_options: StreamOptions = {**options, "conversation": self.id}
+        own_options: StreamOptions = {**self._options, **options, "conversation": self.id}
 
         async def run_turn(**watchers: Any) -> Turn:
             return self._keep(await self._engine.arun(message, follows=follows, **own_options, **watchers))
 
-        return stream_turn(run_turn, options.get("output_type"))
+        return stream_turn(run_turn, own_options.get("output_type"))
 
     async def asay(
         self,
@@ -188,7 +193,7 @@ class Conversation:
         dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
-    ) -> Turn:
+    ) -> Turn[OutputAhead]:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
         Open children of the conversation go on with it; a child is continued by its root.
@@ -209,22 +214,23 @@ class Conversation:
             SpecError: its turn runs here, or calls with this id wait in several children.
             IllegalEvent: no call waits for this decision.
         """
-        options = ResumeOptions(
+        hooks = self._build_hooks(
             output_type=output_type, dependencies=dependencies, observer=observer, on_delta=on_delta
         )
-        return self._keep(await self._engine._inbox.resume(self.id, decision, build_hooks(options)))
+        return self._keep(await self._engine._inbox.resume(self.id, decision, hooks))
 
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
 
     def stream_resume(
         self, decision: Decided | None = None, *, output_type: Any = None, dependencies: Any = None
-    ) -> TurnStream:
+    ) -> TurnStream[OutputAhead]:
         """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
         from toolchart.engine.runtime.streaming import stream_turn
 
         return stream_turn(
-            partial(self.aresume, decision, output_type=output_type, dependencies=dependencies), output_type
+            partial(self.aresume, decision, output_type=output_type, dependencies=dependencies),
+            self._options.get("output_type") if output_type is None else output_type,
         )
 
     async def aapprove(
@@ -237,7 +243,7 @@ class Conversation:
         arguments: Mapping[str, Any] | None = None,
         output_type: Any = None,
         dependencies: Any = None,
-    ) -> Turn:
+    ) -> Turn[OutputAhead]:
         """Decide a call, and go on with the turn.
 
         Args:
@@ -269,12 +275,12 @@ class Conversation:
         arguments: Mapping[str, Any] | None = None,
         output_type: Any = None,
         dependencies: Any = None,
-    ) -> TurnStream:
+    ) -> TurnStream[OutputAhead]:
         """Decide a call as `aapprove`, and yield what happens then; its result last."""
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self.stream_resume(decision, output_type=output_type, dependencies=dependencies)
 
-    async def adecide(self, decision: Decided) -> Turn | None:
+    async def adecide(self, decision: Decided) -> Turn[OutputAhead] | None:
         """Decide about a call of the turn, whether it runs in this engine or waits.
 
         Returns:
@@ -285,7 +291,8 @@ class Conversation:
             NotFound: there is no such conversation.
             SpecError: the decision is not signed as the spec requires.
         """
-        return self._keep(await self._engine._inbox.put(Item(conversation=self.id, event=decision)))
+        item = Item(conversation=self.id, event=decision, hooks=self._build_hooks())
+        return self._keep(await self._engine._inbox.put(item))
 
     async def aanswer(
         self,
@@ -294,7 +301,7 @@ class Conversation:
         question: str | None = None,
         by: str | None = None,
         dependencies: Any = None,
-    ) -> Turn | None:
+    ) -> Turn[OutputAhead] | None:
         """Answer a question of the chart (`ask_person`), and go on with the turn; a child's goes on with its
         parent.
 
@@ -313,14 +320,16 @@ class Conversation:
         """
         # Not checked yet: it may be anything that a person sent, and for which question is not known.
         event = Answered(content=cast("dict[str, Any]", content), by=by)
-        hooks = build_hooks(ResumeOptions(dependencies=dependencies))
+        hooks = self._build_hooks(dependencies=dependencies)
         item = Item(conversation=self.id, event=event, question=question, hooks=hooks)
         return self._keep(await self._engine._inbox.put(item))
 
     answer = blocking(aanswer)
     """The blocking form of `aanswer`."""
 
-    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> Turn | None:
+    async def acancel(
+        self, reason: str | None = None, *, author: str | None = None
+    ) -> Turn[OutputAhead] | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
         The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
@@ -360,7 +369,7 @@ class Conversation:
         item = Item(conversation=self.id, event=event, question=question, key=key or "")
         return await self._engine._inbox.post(item)
 
-    async def acontinue(self, *, parked_under: int = 0) -> Turn | None:
+    async def acontinue(self, *, parked_under: int = 0) -> Turn[OutputAhead] | None:
         """Go on with the conversation, as `Engine.arecover` does with each.
 
         Args:
@@ -422,14 +431,14 @@ class Conversation:
         """The conversation as a page shows it first: its row in a list, what waits, results and cost."""
         return read_view(self._store, self.id)
 
-    def read_turn(self) -> Turn:
+    def read_turn(self) -> Turn[OutputAhead]:
         """The result of the newest turn as the log has it, and what it waits for.
 
         Raises:
             NotFound: there is no such conversation, or it has no turn yet.
         """
         require_existing(self._log, self.id)
-        return self._engine._turns.describe(self.id)
+        return self._engine._turns.describe(self.id, self._build_hooks())
 
     def draw(self, *, sequence: bool = False) -> str:
         """The path of the conversation through its chart, as a Mermaid diagram.
@@ -580,6 +589,11 @@ class Conversation:
                 path="owner",
                 hint=f"engine.conversation({self.id!r}, owner={owner!r}) is one of that",
             )
+
+    def _build_hooks(self, **options: Unpack[ResumeOptions]) -> TurnHooks:
+        """The hooks of a turn: an option that the call does not name is that of the handle."""
+        named = {name: value for name, value in options.items() if value is not None}
+        return build_hooks(cast("ResumeOptions", {**self._options, **named}))
 
     def _keep(self, result: Kept) -> Kept:
         if result is not None:

@@ -6,9 +6,10 @@ The table of members is that of `conversation_members.py`, which has every publi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agents import make_engine, make_spec, reply_with_calls
@@ -16,7 +17,7 @@ from conversation_members import BEGINNING, DECISION, EXISTING, USES, exhaust, u
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolchart import Conversation, Engine, NotFound, SpecError, ToolchartError
+from toolchart import Agent, Conversation, Engine, NotFound, OpenAgent, SpecError, ToolchartError, ToolContext
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.family import read_heading
 from toolchart.engine.log.stores import open_store
@@ -24,6 +25,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Store
+from toolchart.testing import ScriptedModel, call_tool
 
 WORDS = {"anna": "lighthouse", "ben": "harbour"}
 """What each of them talks about, and nobody else."""
@@ -190,17 +192,106 @@ def check_act(engine: Engine, who: str, name: str, member: str) -> None:
 # -- other ways in ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("conversation", ["annas-first", "annas-open", "nobodys", "none"])
-def test_the_short_forms_of_an_engine_ask_too(shared_desk: Engine, conversation: str) -> None:
-    """`Engine.aresume`, `resume` and `adecide` take an owner, and find what is theirs only."""
-    uses: list[Callable[[], Any]] = [
-        lambda: shared_desk.resume(conversation, owner="ben"),
-        lambda: asyncio.run(shared_desk.aresume(conversation, DECISION, owner="ben")),
-        lambda: asyncio.run(shared_desk.adecide(conversation, DECISION, owner="ben")),
-    ]
-    for use in uses:
+def read_blocking(pieces: Iterable[Any]) -> None:
+    """Read a stream to its end, where no event loop runs."""
+    for _ in pieces:
+        pass
+
+
+MESSAGES: dict[str, Callable[[Any, str], Any]] = {
+    "arun": lambda door, name: asyncio.run(door.arun("hi", conversation=name, owner="ben")),
+    "run": lambda door, name: door.run("hi", conversation=name, owner="ben"),
+    "stream": lambda door, name: asyncio.run(exhaust(door.stream("hi", conversation=name, owner="ben"))),
+    "stream_blocking": lambda door, name: read_blocking(
+        door.stream_blocking("hi", conversation=name, owner="ben")
+    ),
+    "arun_once": lambda door, name: asyncio.run(door.arun_once("hi", conversation=name, owner="ben")),
+    "run_once": lambda door, name: door.run_once("hi", conversation=name, owner="ben"),
+}
+"""The methods of an engine, and of an open agent, that send a message, for Ben."""
+
+RESUMING: dict[str, Callable[[Any, str], Any]] = {
+    "aresume": lambda door, name: asyncio.run(door.aresume(name, DECISION, owner="ben")),
+    "resume": lambda door, name: door.resume(name, owner="ben"),
+    "conversation": lambda door, name: door.conversation(name, owner="ben").read(),
+}
+
+ENGINE: dict[str, Callable[[Any, str], Any]] = {
+    **MESSAGES,
+    **RESUMING,
+    "adecide": lambda door, name: asyncio.run(door.adecide(name, DECISION, owner="ben")),
+}
+
+AGENT: dict[str, Callable[[Any, str], Any]] = {
+    **MESSAGES,
+    **RESUMING,
+    "stream_resume": lambda door, name: asyncio.run(exhaust(door.stream_resume(name, owner="ben"))),
+    "aapprove": lambda door, name: asyncio.run(door.aapprove(name, "c", owner="ben")),
+    "approve": lambda door, name: door.approve(name, owner="ben"),
+    "stream_approval": lambda door, name: asyncio.run(exhaust(door.stream_approval(name, "c", owner="ben"))),
+}
+
+
+def list_doors(kind: type) -> set[str]:
+    """The public methods of a class that take the id of a conversation, or the options of a turn."""
+    methods = {
+        name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)
+    }
+    return {
+        name
+        for name, method in methods.items()
+        if {"conversation", "options"} & inspect.signature(method).parameters.keys()
+    }
+
+
+def test_every_door_of_an_engine_and_of_an_agent_is_in_a_table() -> None:
+    """A new method that takes the id of a conversation needs an owner, and a row here."""
+    assert list_doors(Engine) == ENGINE.keys()
+    assert list_doors(OpenAgent) == AGENT.keys()
+
+
+@pytest.mark.parametrize("conversation", ["annas-first", "annas-open", "nobodys"])
+@pytest.mark.parametrize(
+    ("kind", "door"), [*(("engine", name) for name in ENGINE), *(("agent", name) for name in AGENT)]
+)
+def test_no_door_leads_to_somebody_else(shared_desk: Engine, kind: str, door: str, conversation: str) -> None:
+    """Each method of an engine and of an open agent that takes an id refuses what is not the owner's, and
+    writes nothing."""
+    store = shared_desk.store
+    before = read_all(store)
+    with Agent(ScriptedModel(), chart="approval").open(log=store) as agent:
+        target: Any = shared_desk if kind == "engine" else agent
         with pytest.raises(NotFound):
-            use()
+            (ENGINE if kind == "engine" else AGENT)[door](target, conversation)
+    assert read_all(store) == before
+
+
+def test_the_handle_of_an_agent_has_its_type_and_its_dependencies() -> None:
+    """Turns through it give what those of the agent give, and its tools get what the handle was given; so do
+    turns that go on after an approval, and those that are read."""
+
+    async def greet(context: ToolContext[str]) -> str:
+        """Greet."""
+        return f"hello {context.dependencies}"
+
+    numbers = '{"value": [1, 2]}'
+    model = ScriptedModel(call_tool("greet"), numbers, numbers)
+    agent = Agent(
+        model,
+        dependencies=str,
+        tools=[greet],
+        output_type=list[int],
+        approval=[{"tools": "greet", "decision": "ask"}],
+    )
+    with agent.open(log="memory") as opened:
+        handle = opened.conversation("c", owner="anna", dependencies="anna")
+        assert not handle.send("hi").is_over
+        turn = handle.approve()
+        assert (turn.output, turn.tool_calls[0].value) == ([1, 2], "hello anna")
+        assert handle.read_turn().output == [1, 2]
+        assert handle.send("again").output == [1, 2]
+        with pytest.raises(SpecError, match="needs dependencies"):
+            cast("Any", opened).conversation("c", owner="anna")
 
 
 def test_the_owner_decides() -> None:

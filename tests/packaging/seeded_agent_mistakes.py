@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from toolchart import (
     Agent,
     BlockingTurnStream,
+    Conversation,
     Decided,
     Engine,
     OpenAgent,
@@ -152,6 +153,16 @@ with clerk.open(log="memory") as counter:
     counter.approve("c", by="ada")  # mistake: no dependencies
     counter.approve("c", by=3, dependencies=Shop({}))  # mistake: a number is nobody
     counter.run("hello", dependencies=Shop({}), owner=3)  # mistake: a number is no owner
+    own = counter.conversation("c", owner="ada", dependencies=Shop({}))
+    assert_type(own, Conversation[str])
+    assert_type(own.send("hello"), Turn[str])
+    counter.conversation("c", owner="ada")  # mistake: no dependencies
+    counter.conversation("c", dependencies=Bank(1.0))  # mistake: dependencies of another program
+    counter.conversation("c", ownr="ada", dependencies=Shop({}))  # mistake: a misspelt option
+    counter.resume("c", owner=3, dependencies=Shop({}))  # mistake: a number is no owner
+    counter.approve("c", onwer="ada", dependencies=Shop({}))  # mistake: a misspelt option
+    own.approve("c", "d")  # mistake: whether it is approved is a keyword
+    own.send("hello", owner=3)  # mistake: a number is no owner
     counter.run("hello", dependencies=Shop({}), tags=["a"])  # mistake: a list is no tags
     counter.run("hello", dependencies=Shop({}), auhtor="eve")  # mistake: a misspelt option
 with clerk.open(dependencies=Shop({}), log="memory") as counter_of_one:
@@ -246,6 +257,9 @@ async def use_async_forms(support: OpenAgent[None, City], decision: Decided) -> 
     """The async and streamed forms have the types of the blocking ones."""
     assert_type(await geographer.arun("Where?"), Turn[City])
     assert_type(await support.aresume("c", decision), Turn[City])
+    assert_type(await support.conversation("c", owner="ada").asend("Where?"), Turn[City])
+    assert_type(support.conversation("c", owner="ada").stream("Where?"), TurnStream[City])
+    assert_type(support.conversation("c").read_turn().output, City)
     print(geographer.arun("Where?").output)  # mistake: not awaited
     support.resume("c", True)  # mistake: a truth value instead of a Decided
     async for piece in support.stream("Where?"):
