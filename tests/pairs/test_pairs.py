@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pair_runs import FRAMEWORKS, RELEASES, TASKS, TOOLCHART, VARIABLE, find_python, run_program
+from scripted_host import list_texts
 
 RUNS = [
     (framework, release)
@@ -27,3 +28,6 @@ def test_every_program_of_a_pair_does_the_same(
     assert outcome.lines == list(TASKS[task].lines)
     assert outcome.outcomes == list(TASKS[task].outcomes)
     assert len(outcome.host.requests) == len(TASKS[task].steps)
+    most = TASKS[task].most_texts
+    if most is not None:
+        assert max(len(list_texts(request)) for request in outcome.host.requests) <= most

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripted_host import ScriptedHost, Step, answer, call, serve_script
+from scripted_host import ONLY, ScriptedHost, Step, answer, ask, call, say, serve_script
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "pairs"
@@ -25,6 +25,8 @@ ENVIRONMENTS = os.environ.get(VARIABLE, "")
 TOOLCHART = "toolchart"
 FRAMEWORKS = {TOOLCHART: "Toolchart", "pydantic_ai": "Pydantic AI", "openai_agents": "OpenAI Agents SDK"}
 RELEASES = ("newest", "lowest")
+TURNS = 6
+"""Of the long conversation; each is a process."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Task:
     """Each call that is run: tool, arguments, value."""
     processes: Sequence[Sequence[str]] = ((),)
     """The arguments of each process, in order; they share a folder."""
+    most_texts: int | None = None
+    """How many texts of user and model a request may have, where the task says so."""
 
 
 TASKS = {
@@ -59,7 +63,61 @@ TASKS = {
             ("find_balance", {"currency": "EUR"}, "120.50 EUR"),
             ("find_balance", {"currency": "EUR"}, "7.00 EUR"),
         ],
-    )
+    ),
+    "streamed_approval": Task(
+        title="A streamed answer, and an approval",
+        steps=[
+            Step(text="I shall refund A7.", calls=[("refund", {"order": "A7", "cents": 1250})]),
+            say("A7 is refunded."),
+        ],
+        lines=["I shall refund A7.", "refund {'order': 'A7', 'cents': 1250} waits", "A7 is refunded."],
+        outcomes=[("refund", {"order": "A7", "cents": 1250}, "A7: 1250 cents paid back")],
+    ),
+    "delegation": Task(
+        title="Delegation, over two processes",
+        steps=[
+            ask("billing", "Credit Ada 500 cents."),
+            call("credit", customer="Ada", cents=500),
+            say("I gave Ada 500 cents."),
+            say("You have your 500 cents back."),
+        ],
+        lines=["credit {'customer': 'Ada', 'cents': 500} waits", "You have your 500 cents back."],
+        outcomes=[
+            ("billing", {ONLY: "Credit Ada 500 cents."}, "I gave Ada 500 cents."),
+            ("credit", {"customer": "Ada", "cents": 500}, "Ada has 500 cents more"),
+        ],
+        processes=[("ask",), ("approve",)],
+    ),
+    "long_conversation": Task(
+        title="A long conversation",
+        steps=[
+            step
+            for number in range(1, TURNS + 1)
+            for step in (
+                call("add", total=sum(range(number)), amount=number),
+                say(f"The total is {sum(range(number + 1))} now, after {number} amounts that you named."),
+            )
+        ],
+        lines=[
+            *(
+                f"The total is {sum(range(number + 1))} now, after {number} amounts that you named."
+                for number in range(1, TURNS + 1)
+            ),
+            f"{TURNS} messages, from 'Please add 1 to my total.' to 'Please add {TURNS} to my total.'",
+        ],
+        outcomes=[
+            ("add", {"total": sum(range(number)), "amount": number}, sum(range(number + 1)))
+            for number in range(1, TURNS + 1)
+        ],
+        processes=[
+            *(("say", f"Please add {number} to my total.") for number in range(1, TURNS + 1)),
+            ("read",),
+        ],
+        most_texts=8,
+    ),
+    "model_free_test": Task(
+        title="A test without a model", steps=[], lines=["The test passes."], outcomes=[]
+    ),
 }
 
 

@@ -19,6 +19,10 @@ OUTPUT_TOOL = "final_result"
 """The tool by which Pydantic AI asks for a typed answer where the program names no other way."""
 
 
+ONLY = "*"
+"""Stands for the name of the only parameter of a tool."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One reply: a text, calls of tools, or a typed answer."""
@@ -37,6 +41,11 @@ def say(text: str) -> Step:
 def call(name: str, /, **arguments: Any) -> Step:
     """A reply with a call."""
     return Step(calls=[(name, arguments)])
+
+
+def ask(name: str, text: str) -> Step:
+    """A reply that asks another agent: a call whose only parameter each framework names as it likes."""
+    return Step(calls=[(name, {ONLY: text})])
 
 
 def answer(**value: Any) -> Step:
@@ -88,13 +97,28 @@ class ScriptedHost:
             for name, arguments in calls:
                 key = f"call_{len(self.calls) + 1}"
                 self.calls[key] = (name, dict(arguments))
-                given.append((key, name, json.dumps(arguments)))
+                given.append((key, name, json.dumps(name_arguments(request, name, arguments))))
             return text, given
 
 
 def list_tools(request: Mapping[str, Any]) -> list[str]:
     """The names of the tools that a request offers."""
-    return [tool.get("function", tool).get("name") for tool in request.get("tools") or ()]
+    return [read_function(tool)["name"] for tool in request.get("tools") or ()]
+
+
+def name_arguments(request: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names that the tool of a request has for them."""
+    if ONLY not in arguments:
+        return dict(arguments)
+    (tool,) = [tool for tool in map(read_function, request["tools"]) if tool["name"] == name]
+    (parameter,) = tool["parameters"]["properties"]
+    return {parameter: arguments[ONLY]}
+
+
+def read_function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool of either API: name and parameters."""
+    function: Mapping[str, Any] = tool.get("function", tool)
+    return function
 
 
 def iterate_results(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -131,6 +155,11 @@ def list_texts(request: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def count_tokens(request: Mapping[str, Any]) -> int:
+    """About how many tokens a request takes: a token for four characters."""
+    return len(json.dumps([request.get("messages"), request.get("input"), request.get("tools")])) // 4
+
+
 @contextmanager
 def serve_script(steps: Sequence[Step]) -> Iterator[ScriptedHost]:
     """Run a host with these replies until the block ends."""
@@ -148,7 +177,7 @@ def serve_script(steps: Sequence[Step]) -> Iterator[ScriptedHost]:
                 self.send_whole(400, {"content-type": "application/json"}, json.dumps(error).encode())
                 return
             wire = write_response if self.path.endswith("/responses") else write_chat
-            whole, events = wire(len(host.requests), text, calls)
+            whole, events = wire(len(host.requests), count_tokens(request), text, calls)
             if not request.get("stream"):
                 self.send_whole(200, {"content-type": "application/json"}, json.dumps(whole).encode())
                 return
@@ -172,10 +201,10 @@ def split_words(text: str) -> list[str]:
     return [word + " " for word in text.split(" ")[:-1]] + [text.rpartition(" ")[2]]
 
 
-def write_chat(number: int, text: str, calls: list[tuple[str, str, str]]) -> Wire:
+def write_chat(number: int, tokens: int, text: str, calls: list[tuple[str, str, str]]) -> Wire:
     """A reply by chat completions."""
     head = {"id": f"chat_{number}", "created": 1, "model": "gpt-5.1"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    usage = {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}
     tool_calls = [
         {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
         for key, name, arguments in calls
@@ -199,11 +228,11 @@ def write_chat(number: int, text: str, calls: list[tuple[str, str, str]]) -> Wir
     return whole, events
 
 
-def write_response(number: int, text: str, calls: list[tuple[str, str, str]]) -> Wire:
+def write_response(number: int, tokens: int, text: str, calls: list[tuple[str, str, str]]) -> Wire:
     """A reply by the Responses API."""
     usage = {
-        **{"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}},
-        **{"output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15},
+        **{"input_tokens": tokens, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}},
+        **{"output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens + 5},
     }
     head = {
         **{"id": f"resp_{number}", "object": "response", "created_at": 1, "model": "gpt-5.1"},

@@ -1,0 +1,34 @@
+"""Keeps a conversation of many turns: the model sees its newest part, and the whole of it stays."""
+
+import sys
+
+from toolchart import Agent, Engine
+
+
+def add(total: int, amount: int) -> int:
+    """Add an amount to a total."""
+    return total + amount
+
+
+clerk = Agent(
+    {"provider": "openai", "model": "gpt-5.1", "context_limit": 300},
+    prompt="You keep a running total.",
+    tools=[add],
+    chart="compacting",
+)
+
+
+def say() -> None:
+    """Send one message, in a process of its own."""
+    print(clerk.run(sys.argv[2], conversation="c1").output)
+
+
+def read() -> None:
+    """Read the whole conversation."""
+    with Engine(clerk.spec()) as engine:
+        texts = [part.content for part in engine.conversation("c1").messages if part.role == "user"]
+    print(f"{len(texts)} messages, from {texts[0]!r} to {texts[-1]!r}")
+
+
+if __name__ == "__main__":
+    {"say": say, "read": read}[sys.argv[1]]()
