@@ -49,6 +49,7 @@ from toolchart.engine.agent_options import (
 )
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.blocking_calls import refuse_running_loop
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
@@ -679,7 +680,9 @@ class Agent(Generic[Deps, Output]):
         Raises:
             SpecError: an option is wrong; nothing was recorded.
             LogConflict, LogUnavailable: the log cannot be written.
+            ToolchartError: an event loop is running here; use `arun` instead.
         """
+        refuse_running_loop("await `arun(...)`")
         turn, opened = _split_options(options)
         with self._open(dependencies, opened) as agent:
             return agent.run(message, **turn)
@@ -734,6 +737,7 @@ class Agent(Generic[Deps, Output]):
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
     ) -> BlockingTurnStream[Output]:
         """The blocking form of `stream`: for programs without an event loop."""
+        refuse_running_loop("read `stream(...)` by `async for`")
         turn, opened = _split_options(options)
         return BlockingTurnStream(self._stream_blocking(message, dependencies, turn, opened))
 
@@ -811,7 +815,8 @@ class OpenAgent(Generic[TurnDeps, Output]):
     ) -> Turn[Output]:
         """The blocking form of `arun`, with the same arguments and errors."""
         return self._calls.run(
-            lambda: cast("OpenAgent[Any, Output]", self).arun(message, dependencies=dependencies, **options)
+            lambda: cast("OpenAgent[Any, Output]", self).arun(message, dependencies=dependencies, **options),
+            instead="await `arun(...)`",
         )
 
     @overload
@@ -996,7 +1001,8 @@ class OpenAgent(Generic[TurnDeps, Output]):
         return self._calls.run(
             lambda: cast("OpenAgent[Any, Output]", self).aresume(
                 conversation, decision, owner=owner, dependencies=dependencies
-            )
+            ),
+            instead="await `aresume(...)`",
         )
 
     @overload
@@ -1097,7 +1103,8 @@ class OpenAgent(Generic[TurnDeps, Output]):
         return self._calls.run(
             lambda: cast("OpenAgent[Any, Output]", self).aapprove(
                 conversation, call_id, owner=owner, dependencies=dependencies, **options
-            )
+            ),
+            instead="await `aapprove(...)`",
         )
 
     @overload

@@ -271,11 +271,11 @@ def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolF
 def _describe_program_tool(function: Tool | Callable[..., Any]) -> _ToolFacts:
     """A tool that the program gave to the engine. A ready `Tool` of a function says what `@tool` says of that
     function; one without a function has its own risk."""
-    options = read_tool_options(function.function if isinstance(function, Tool) else function)
+    options: dict[str, Any] = read_tool_options(function.function if isinstance(function, Tool) else function)
     if isinstance(function, Tool):
         name = function.name
         if function.function is None:
-            options = {"risk": function.risk}
+            options["risk"] = function.risk
         options["requires_approval"] = function.requires_approval
     else:
         name = str(options.get("name") or getattr(function, "__name__", type(function).__name__))

@@ -54,6 +54,11 @@ class Refusal(Exception):
         super().__init__(message)
 
 
+def make_not_found(conversation: str) -> Refusal:
+    """The refusal of what concerns a conversation that does not exist for whoever asks."""
+    return Refusal(404, str(NotFound(conversation)), view="no conversation")
+
+
 class JsonAnswer(Response):
     """A JSON answer; known secrets are struck out of it."""
 

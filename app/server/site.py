@@ -14,7 +14,7 @@ from starlette.requests import Request
 from toolchart.app.server.access.rates import RequestRates, Slots
 from toolchart.app.server.access.sessions import Sessions
 from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import Refusal, make_not_found
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
@@ -181,9 +181,7 @@ class Site:
             Refusal: 404.
         """
         if self.get_log(access).read_last_line(conversation) is None:
-            raise Refusal(
-                404, f"there is no conversation {conversation!r} in this log", view="no conversation"
-            )
+            raise make_not_found(conversation)
 
     def claim(self, access: Access, conversation: str, owner: str | None = None) -> StreamOptions:
         """The options of a message by an access: conversation, author, and the owner of one that it begins.

@@ -47,13 +47,13 @@ def blocking(
 ) -> Callable[Concatenate[Caller, Parameters], Value]:
     """The blocking form of an async method, with the same arguments, result and errors.
 
-    It raises `ToolchartError` where an event loop is running.
+    It raises `ToolchartError` where an event loop is running, and names the async form.
     """
     name = method.__name__  # by name, so that a subclass that changes the async form changes this one
 
     @wraps(method)
     def call(self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs) -> Value:
-        return self._calls.run(partial(getattr(self, name), *args, **options))
+        return self._calls.run(partial(getattr(self, name), *args, **options), instead=f"await `{name}(...)`")
 
     return _describe(call, name)
 
@@ -78,7 +78,7 @@ def blocking_stream(
 
     @wraps(method)
     def call(self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs) -> Blocking:
-        self._calls.refuse_running_loop()
+        self._calls.refuse_running_loop(f"read `{name}(...)` by `async for`")
         stream: BlockableStream[Blocking] = getattr(self, name)(*args, **options)
         return stream.make_blocking(self._calls)
 
@@ -114,7 +114,7 @@ def iterate_in_thread(
 
     def work() -> None:
         try:
-            calls.run(put_values)
+            calls.run(put_values, instead="")
         except BaseException as error:  # the caller's thread raises it
             errors.append(error)
         finally:
@@ -139,6 +139,25 @@ def iterate_in_thread(
         thread.join()
     if errors:
         raise errors[0]
+
+
+def refuse_running_loop(instead: str) -> None:
+    """Refuse to block a thread whose event loop runs, for that loop would stand still.
+
+    Args:
+        instead: what to do there.
+
+    Raises:
+        ToolchartError: an event loop runs in this thread.
+    """
+    if find_running_loop() is None:
+        return
+    if "gevent" in sys.modules:
+        raise ToolchartError(
+            "an event loop is running here, or in another greenlet of this thread\n"
+            f"  let all greenlets use one engine; in a coroutine, {instead}"
+        )
+    raise ToolchartError(f"an event loop is running here: {instead}")
 
 
 class _WaitingCall:
@@ -179,13 +198,16 @@ class BlockingCalls:
         self._background: list[asyncio.Task[Any]] = []
         self._rests = threading.Condition(self._lock)
 
-    def run(self, start: Start[Value]) -> Value:
+    def run(self, start: Start[Value], *, instead: str) -> Value:
         """Run a coroutine and return its result.
+
+        Args:
+            instead: what to do where an event loop runs: the async form of what was called.
 
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        self.refuse_running_loop()
+        self.refuse_running_loop(instead)
         with self._lock:
             if self._runner is None:
                 self._runner = asyncio.Runner()
@@ -264,7 +286,7 @@ class BlockingCalls:
         if runner is not None:
             runner.close()
 
-    def refuse_running_loop(self, instead: str = "await engine.arun(...) instead") -> None:
+    def refuse_running_loop(self, instead: str) -> None:
         """Refuse to wait in a thread whose event loop runs, for that loop would stand still.
 
         Args:
@@ -274,14 +296,8 @@ class BlockingCalls:
             ToolchartError: it is no loop of these calls, or this is its own thread.
         """
         loop = find_running_loop()
-        if loop is None or self._is_run_by_other_greenlet(loop):
-            return
-        if "gevent" in sys.modules:
-            raise ToolchartError(
-                "an event loop is running here, or in another greenlet of this thread\n"
-                f"  let all greenlets use one engine; in a coroutine, {instead}"
-            )
-        raise ToolchartError(f"an event loop is running here: {instead}")
+        if loop is not None and not self._is_run_by_other_greenlet(loop):
+            refuse_running_loop(instead)
 
     def _is_run_by_other_greenlet(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a running loop is the one of these calls, and another greenlet of this thread runs it."""

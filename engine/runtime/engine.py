@@ -592,7 +592,10 @@ class Engine:
             TurnCancelled: one of the signals came. The log has the turn up to there.
         """
         with SignalWatch(cancel_on) as watch:
-            return self._calls.run(lambda: watch.run(lambda: self.arun_once(message, again=again, **options)))
+            return self._calls.run(
+                lambda: watch.run(lambda: self.arun_once(message, again=again, **options)),
+                instead="await `arun_once(...)`",
+            )
 
     # -- watching --------------------------------------------------------------------------------
 

@@ -380,9 +380,11 @@ class Conversation(Generic[OutputAhead]):
             The result of the turn that went on; None where nothing was to do, and where it is parked.
 
         Raises:
+            NotFound: there is no such conversation.
             LogConflict: another worker holds it, or has taken it over.
             ToolchartError: it cannot go on.
         """
+        require_existing(self._log, self.id)
         return self._keep(await self._engine.recovery.try_go_on(self.id, parked_under=parked_under))
 
     @property

@@ -36,6 +36,7 @@ EXISTING: dict[str, Callable[[Conversation], Any]] = {
     "answer": lambda handle: handle.answer({"score": 1}),
     "acancel": lambda handle: handle.acancel(),
     "cancel": lambda handle: handle.cancel(),
+    "acontinue": lambda handle: handle.acontinue(),
     "apost": lambda handle: handle.apost(UserSaid(message="hi")),
     "afork": lambda handle: handle.afork(),
     "fork": lambda handle: handle.fork(),
@@ -52,7 +53,6 @@ BEGINNING: dict[str, Callable[[Conversation], Any]] = {
     "has_open_turn": lambda handle: handle.has_open_turn,  # whether a message begins a turn
     "is_running": lambda handle: handle.is_running,
     "can_interrupt": lambda handle: handle.can_interrupt,
-    "acontinue": lambda handle: handle.acontinue(),  # as recovery does: nothing is to do
 }
 """Those for a conversation that need not exist."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import Refusal, make_not_found
 from toolchart.engine.log.family import find_root
 from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.runtime.engine import Engine
@@ -80,7 +80,7 @@ class ClientTools:
         """
         configured = read_configured(self._base.store, find_root(self._base.store, conversation))
         if configured is None:
-            raise Refusal(404, f"there is no conversation {conversation!r}")
+            raise make_not_found(conversation)
         registry_entries = (configured.spec.get("tools") or {}).get("registry") or ()
         # A tool that the spec had then and has no more is no client's.
         own = {*self._base.tools.names(), *(entry.get("name") for entry in registry_entries)}

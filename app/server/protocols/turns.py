@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Unpack
 import msgspec
 
 from toolchart.app.server.access.tokens import Access
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import Refusal, make_not_found
 from toolchart.app.server.conversations.live_turns import TurnStopped, require_rest
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
@@ -229,7 +229,7 @@ def _require_open_items(engine: Engine, answers: Sequence[AnsweredItem]) -> None
     """Refuse answers to what does not wait, before anything is written."""
     root = answers[0].item.root
     if engine.store.read_last_line(root) is None:
-        raise Refusal(404, f"there is no conversation {root!r}")
+        raise make_not_found(root)
     items = list_waiting_items(read_waiting(engine.store, root), root)
     open_items = {(item.kind.letter, item.conversation, item.id) for item in items}
     for answered in answers:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -42,6 +44,51 @@ async def test_a_blocking_block_is_refused_at_its_beginning_in_a_running_loop() 
     for opened in (Engine("quickstart", log="memory"), Agent(ScriptedModel("x")).open(log="memory")):
         with pytest.raises(ToolchartError, match=r"event loop is running here: use `async with`"), opened:
             pytest.fail("the block has begun")
+
+
+BLOCKING_CALLS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "Agent.run": ("await `arun(...)`", lambda: make_agent().run("hi", log="memory")),
+    "Agent.stream_blocking": (
+        "read `stream(...)` by `async for`",
+        lambda: next(make_agent().stream_blocking("hi", log="memory")),
+    ),
+    "OpenAgent.run": ("await `arun(...)`", lambda: open_agent().run("hi")),
+    "OpenAgent.run_once": ("await `arun_once(...)`", lambda: open_agent().run_once("hi", conversation="c")),
+    "OpenAgent.resume": ("await `aresume(...)`", lambda: open_agent().resume("c")),
+    "OpenAgent.approve": ("await `aapprove(...)`", lambda: open_agent().approve("c")),
+    "OpenAgent.stream_blocking": (
+        "read `stream(...)` by `async for`",
+        lambda: open_agent().stream_blocking("hi"),
+    ),
+    "Engine.run": ("await `arun(...)`", lambda: open_agent().engine.run("hi")),
+    "Engine.run_once": (
+        "await `arun_once(...)`",
+        lambda: open_agent().engine.run_once("hi", conversation="c"),
+    ),
+    "Engine.resume": ("await `aresume(...)`", lambda: open_agent().engine.resume("c")),
+    "Engine.recover": ("await `arecover(...)`", lambda: open_agent().engine.recover()),
+    "Conversation.send": ("await `asend(...)`", lambda: open_agent().engine.conversation("c").send("hi")),
+    "Conversation.fork": ("await `afork(...)`", lambda: open_agent().engine.conversation("c").fork()),
+}
+
+
+def make_agent() -> Agent[None, str]:
+    """An agent that answers once."""
+    return Agent(ScriptedModel("x"))
+
+
+def open_agent() -> Any:
+    """An agent that is open, on a log in memory."""
+    return make_agent().open(log="memory")
+
+
+@pytest.mark.parametrize("call", BLOCKING_CALLS)
+async def test_a_blocking_call_in_a_running_loop_names_its_own_async_form(call: str) -> None:
+    """Each blocking call names the async form of what was called, and not that of another one."""
+    instead, use = BLOCKING_CALLS[call]
+    with pytest.raises(ToolchartError) as caught:
+        use()
+    assert str(caught.value) == f"an event loop is running here: {instead}"
 
 
 async def test_a_refused_block_leaves_the_store_that_was_given_open() -> None:
