@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import msgspec
 import orjson
+from durable_workers import CALLING
 from durable_workers import make_engine as make_paying_engine
 from effort import choose_count
 from flow_conversations import CONVERSATIONS
@@ -110,6 +111,9 @@ def list_scripts(flows: dict[str, list[str]]) -> list[Script]:
 
     return [
         Script("tool", lambda log: make_paying_engine(log, pay), [("say", "one"), ("say", "two")]),
+        Script(
+            "called", lambda log: make_paying_engine(log, pay, **CALLING), [("say", "one"), ("say", "two")]
+        ),
         Script("approval", make_approving_engine, [("say", "one"), ("approve", ""), ("say", "two")]),
         Script("denial", make_approving_engine, [("say", "one"), ("deny", "")]),
         Script("cancellation", make_approving_engine, [("say", "one"), ("cancel", "asked twice")]),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from killed_process import append_mark
+from msgspec.structs import replace
 from paying_agent import SCHEMA, EchoModel, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.stretches import Stretch, Submission
 from toolchart.states.errors import NotFound
-from toolchart.states.messages import ToolDefinition
+from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 from toolchart.tools.definition import Tool
 
@@ -26,6 +27,32 @@ SPEC: dict[str, Any] = {
     "llms": {"model": {"provider": "scripted", "model": "m"}},
     "responses": [{"llm": "model", "tools": {"enabled": True}}],
 }
+
+CALLING: dict[str, Any] = {
+    "chart": "full",
+    "llms": {name: {"provider": "scripted", "model": "m"} for name in ("boss", "model")},
+    "tools": {"registry": [{"name": "ask", "implementation": {"type": "agent", "handler": "payer"}}]},
+    "responses": [
+        {"name": "boss", "llm": "boss", "tools": {"enabled": True, "allowed_tools": ["ask"]}},
+        {"name": "payer", "llm": "model", "tools": {"enabled": True, "allowed_tools": ["pay"]}},
+    ],
+}
+"""Changes of the spec: an agent behind the tool `ask` calls `pay`."""
+
+
+class BossModel(EchoModel):
+    """A model that calls `ask` once with the user's message, and then answers with it."""
+
+    name = "boss"
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        reply = await super().complete(request)
+        calls = [
+            ToolCall(name="ask", arguments={"message": call.arguments["text"]}) for call in reply.tool_calls
+        ]
+        return replace(reply, tool_calls=tuple(calls))
+
 
 SETTLING: dict[str, Any] = {
     "name": "approval",
@@ -55,16 +82,25 @@ def make_tool(pay: Any, *, approval: bool = False) -> Tool:
 def make_engine(address: str, pay: Any, *, approval: bool = False, **changes: Any) -> Engine:
     """An engine whose tool `pay` must not run twice; `changes` replace sections of the spec."""
     tool = make_tool(pay, approval=approval)
-    providers = {"model": EchoModel()}
-    return Engine(
-        {**SPEC, **changes}, log=address, functions=[tool], providers=providers, longest_wait_s=0.05
-    )
+    spec = {**SPEC, **changes}
+    providers = {name: BossModel() if name == "boss" else EchoModel() for name in spec["llms"]}
+    return Engine(spec, log=address, functions=[tool], providers=providers, longest_wait_s=0.05)
 
 
 def run_worker(
-    address: str, marks: Path, has_begun: Event, *, hangs: bool = True, supervises: bool = False
+    address: str,
+    marks: Path,
+    has_begun: Event,
+    *,
+    hangs: bool = True,
+    supervises: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Work until the process is killed; the tool leaves a mark, and hangs where that is asked."""
+    """Work until the process is killed; the tool leaves a mark, and hangs where that is asked.
+
+    Args:
+        changes: sections of the spec.
+    """
     from toolchart.engine.durable.dbos_worker import DbosWorker, WorkerOptions
 
     async def pay(arguments: Any) -> str:
@@ -75,7 +111,7 @@ def run_worker(
 
     async def run() -> None:
         begun = asyncio.Event()
-        async with make_engine(address, pay, approval=not hangs) as engine:
+        async with make_engine(address, pay, approval=not hangs, **(changes or {})) as engine:
             worker = DbosWorker(engine, address, WorkerOptions(supervises=supervises))
             task = asyncio.create_task(worker.run(asyncio.Event(), begun))
             await begun.wait()

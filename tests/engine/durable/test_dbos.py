@@ -29,7 +29,7 @@ from durable_scripts import (
     run_all_on_host,
 )
 from durable_scripts import check_log as check_scripts
-from durable_workers import SETTLING, SPEC, make_engine, make_tool, run_worker, wait_for_state, work
+from durable_workers import CALLING, SETTLING, SPEC, make_engine, make_tool, run_worker, wait_for_state, work
 from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
 from paying_agent import read_waiting_calls, wait_until
@@ -321,9 +321,13 @@ async def test_an_engine_without_workers_of_its_own_hands_turns_over(address: st
     check_log(address, 2)
 
 
-async def test_the_work_of_a_killed_worker_is_handed_on(address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, CALLING], ids=["tool", "tool of an agent behind a tool"])
+async def test_the_work_of_a_killed_worker_is_handed_on(
+    address: str, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     """A worker that is killed while its tool runs loses its work to the next one that supervises. The turn
-    ends; the payment may have been made, so it is not repeated, and the model hears just that."""
+    ends; the payment may have been made, so it is not repeated, and the model hears just that. An agent
+    behind a tool goes on in its conversation: it is begun once, and its parent is told once."""
     marks = tmp_path / "marks"
     marks.touch()
 
@@ -332,10 +336,12 @@ async def test_the_work_of_a_killed_worker_is_handed_on(address: str, tmp_path: 
 
     context = multiprocessing.get_context("spawn")
     has_begun = context.Event()
-    process = context.Process(target=run_worker, args=(address, marks, has_begun))
+    process = context.Process(
+        target=run_worker, args=(address, marks, has_begun), kwargs={"changes": changes}
+    )
     process.start()
     try:
-        async with make_engine(address, pay) as engine:
+        async with make_engine(address, pay, **changes) as engine:
             await wait_until(has_begun.is_set)
             queue = DbosQueue(address, "payer")
             await DurableClient(engine, queue).submit("the bill", key="c")
@@ -348,11 +354,16 @@ async def test_the_work_of_a_killed_worker_is_handed_on(address: str, tmp_path: 
                 await wait_for_state(engine, "c", "finished")
                 await wait_until(lambda: queue.count_waiting() == 0)
             queue.close()
-            (call,) = engine.conversation("c").read_turn().tool_calls
+            names = list(engine.store.list_conversations())
+            paying = names[-1]  # the child, where there is one
+            (call,) = engine.conversation(paying).read_turn().tool_calls
             assert (call.outcome, marks.read_text()) == ("interrupted", "the bill\n")
+            for name in names:
+                types = [step.record.event["type"] for step in replay_conversation(engine.store, name)]
+                assert (types.count("turn_started"), types.count("tool_finished")) == (1, 1)
     finally:
         process.kill()
-    check_log(address, 1)
+    check_log(address, 2 if changes else 1)
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need it")
