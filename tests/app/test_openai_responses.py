@@ -496,7 +496,7 @@ def test_limits_and_errors_of_requests(quickstart: str) -> None:
         {"input": []},
         {"input": [{"type": "computer_call"}]},
         {"input": [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "hello"}]},
-        {"input": "hello", "background": True},
+        {"input": "hello", "background": True, "stream": True},
         {"input": "hello", "tools": [{"type": "web_search"}]},
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x.test/a"}]}]},
     ]

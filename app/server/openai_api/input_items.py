@@ -295,6 +295,6 @@ def _describe_part(part: Mapping[str, Any]) -> dict[str, Any]:
             return {"type": "input_text", "text": text}
         case {"type": "image_url", "image_url": {"url": url}}:
             return {"type": "input_image", "detail": "auto", "image_url": url}
-        case {"type": "file", "file": {**file}}:
-            return {"type": "input_file", **file}
+        case {"type": "file"}:
+            return {"type": "input_file", **part["file"]}
     return dict(part)  # a sound has one form in both

@@ -9,7 +9,7 @@ Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the S
     a tool inside:  an item `mcp_call` with its output
     what is asked:  an item `function_call` (a client's tool, a question) or `mcp_approval_request`
     a picture:      an item `image_generation_call` with its result; sources are annotations of the text
-    response.completed, .incomplete or .failed, and `[DONE]`
+    response.completed, .incomplete or .failed, and `[DONE]`; .in_progress where the turn goes on elsewhere
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import HELD, AnswerText, count_seconds
-from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
+from toolchart.app.server.protocols.waiting import APPROVAL, CLIENT_CALL, WaitingItem, list_waiting_items
 from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import CitationPart, ImagePart, encode_chat_source
-from toolchart.states.events import Settings, ToolFinished
+from toolchart.states.events import Cancelled, Settings, ToolFinished
 from toolchart.states.messages import ToolCall, ToolDefinition, encode_arguments
 from toolchart.states.snapshot import Snapshot
 
@@ -55,6 +55,9 @@ class ResponseBuilder:
         self._read_snapshot = read_snapshot
         self.ignored: list[str] = []
         """The options of the request that have no effect; the log has none of them."""
+        self.is_followed = False
+        """Whether a later response has gone on with the turn: then this one rested where it ends."""
+        self._is_cancelled = False
         self.asks_instructions = False
         """Whether the request has instructions: they have no effect where no prompt names them."""
         self._text = AnswerText(HELD, can_withdraw=True)
@@ -95,8 +98,10 @@ class ResponseBuilder:
             yield from self._withdraw_message(change.reason)
         if change.text:
             yield from self._write(change.text)
-        if isinstance(piece, StepTaken) and isinstance(piece.event, ToolFinished):
-            yield from self._add_finished_call(piece, piece.event)
+        if isinstance(piece, StepTaken):
+            self._is_cancelled = isinstance(piece.event, Cancelled)
+            if isinstance(piece.event, ToolFinished):
+                yield from self._add_finished_call(piece, piece.event)
         if isinstance(piece, Turn):
             yield from self._complete(piece)
 
@@ -215,16 +220,20 @@ class ResponseBuilder:
         for part in result.parts:
             if isinstance(part, ImagePart) and part.data:
                 yield from self._add_picture(part)
-        for item in list_waiting_items(result.waiting, result.conversation):
+        # A call of the agent's own tool that has begun is none that a client could answer.
+        items = [
+            item
+            for item in list_waiting_items(result.waiting, result.conversation)
+            if item.kind is not CLIENT_CALL or self._is_client_tool(item.tool)
+        ]
+        for item in items:
             yield from self._add_waiting(item)
-        is_cut = bool(result.limit_reached) and not result.ok
-        status = "incomplete" if is_cut else "completed"
-        if result.error is not None:
-            status = "failed"
+        status = self._find_status(result, waits=bool(items))
+        if status == "failed" and result.error is not None:
             self.response["error"] = {"code": "server_error", "message": result.error.message}
-        elif is_cut:
+        elif status == "incomplete":
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-        else:
+        elif status == "completed":
             # The time of the record, so that the response says the same when it is read from the log.
             newest_at = self._text.steps.newest_at or self._read_times()[1]
             self.response["completed_at"] = count_seconds(newest_at)
@@ -235,7 +244,24 @@ class ResponseBuilder:
             "usage": _build_usage(result),
             "toolchart": {**_describe_turn(result), **({"ignored": ignored} if ignored else {})},
         }
-        yield self._event(f"response.{status}", response=self._copy_response())
+        # The API has no event for a response that was cancelled.
+        kind = "failed" if status == "cancelled" else status
+        yield self._event(f"response.{kind}", response=self._copy_response())
+
+    def _find_status(self, result: Turn, *, waits: bool) -> str:
+        """How the response stands.
+
+        Args:
+            waits: whether the turn waits for something that a client can give.
+        """
+        is_over = result.is_over
+        if result.error is not None:
+            return "cancelled" if result.error.kind == "cancelled" else "failed"
+        if self._is_cancelled and not (is_over or self.is_followed):
+            return "cancelled"  # its chart has no row for that: the turn stays open until somebody resumes it
+        if not (is_over or waits or self.is_followed):
+            return "in_progress"
+        return "incomplete" if result.limit_reached and not result.ok else "completed"
 
     # -- events ----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -55,11 +56,15 @@ from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.engine.runtime.result import Turn, build_turn
+from toolchart.engine.runtime.result import Turn, build_turn, describe_waiting
 from toolchart.engine.runtime.streaming import Piece, StepTaken
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
+
+log = logging.getLogger("toolchart.server")
 
 # -- requests ------------------------------------------------------------------------------------
 # Requests of the Responses API, as turns.
@@ -101,8 +106,12 @@ def read_response(form: ResponseForm) -> ChatTurn:
     Raises:
         Refusal: 400; names the place in the request.
     """
-    if form.background:
-        raise Refusal(400, "background: not supported; stream the response instead")
+    if form.background and form.stream:
+        raise Refusal(
+            400,
+            "background: a response in the background is not streamed: leave out `stream` and poll it with "
+            "GET /v1/responses/{id}, or leave out `background`",
+        )
     require_free_choice(form.tool_choice)
     tools = [_read_tool(tool) for tool in form.tools]
     entries = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
@@ -285,6 +294,8 @@ async def create_response(request: Request) -> Response:
     head = {"id": opened.name.id, "model": form.model, "previous_response_id": previous}
     builder = _make_builder(site, opened.name, head)
     builder.ignored, builder.asks_instructions = ignored, bool(turn.options.get("variables"))
+    if form.background:
+        return JsonAnswer(await _leave_running(site, opened, builder))
     if form.stream:
         events = _stream_response(opened.pieces, builder)
         return stream_answer(request, events, begins_turn=not turn.answers)
@@ -295,6 +306,62 @@ async def create_response(request: Request) -> Response:
     answer = JsonAnswer(builder.response)
     answer.is_failure = builder.response["status"] == "failed" and not turn.answers
     return answer
+
+
+async def _leave_running(site: Site, opened: _OpenResponse, builder: ResponseBuilder) -> dict[str, Any]:
+    """The response as it is when its first record is durable; its turn goes on by itself."""
+
+    async def run_on() -> None:
+        try:
+            await finish_turn(opened.pieces)
+        except (Refusal, ToolchartError) as error:  # the log has how far the turn came
+            log.warning("response %s: %s", opened.name.id, strike_secrets(str(error)))
+
+    running = _list_running(site)
+    task = running[opened.name.id] = asyncio.create_task(run_on())
+    task.add_done_callback(lambda _: running.pop(opened.name.id, None))
+    while not (task.done() or _has_begun(site.engine.store, opened.name)):
+        await asyncio.wait((task,), timeout=0.01)
+    stored = await asyncio.to_thread(read_stored_response, site, opened.name)
+    described = stored.get("toolchart") or {}
+    ignored = {"ignored": builder.ignored} if builder.ignored else {}
+    return {**stored, "background": True, "toolchart": {**described, **ignored}}
+
+
+def _list_running(site: Site) -> dict[str, asyncio.Task[None]]:
+    """The tasks of responses in the background, by the ids of these."""
+    running: dict[str, asyncio.Task[None]] = site.running.setdefault("responses", {})
+    return running
+
+
+def _has_begun(store: Store, name: ResponseName) -> bool:
+    newest = store.read_last_line(name.conversation)
+    return newest is not None and newest[0] >= name.seq
+
+
+@ROUTES.endpoint("POST", "/v1/responses/{response}/cancel", "chat")
+async def cancel_response(request: Request) -> Response:
+    """Stop the turn of a response, and show the response."""
+    site, access = get_site(request), get_access(request)
+    name = read_response_id(request.path_params["response"])
+    if get_log(request).read_last_line(name.conversation) is None:
+        raise Refusal(404, f"there is no response {name.id!r}")
+    stored = await asyncio.to_thread(read_stored_response, site, name)
+    if stored["status"] == "cancelled":
+        return JsonAnswer(stored)
+    conversation = site.engine.conversation(name.conversation)
+    require_newest(get_log(request), name)
+    if not conversation.has_open_turn:
+        raise Refusal(409, f"the response is {stored['status']}: there is nothing to cancel any more")
+    await conversation.acancel(f"cancelled by {access.name}", author=access.name)
+    # Whoever runs the turn hears of it; the answer need not wait for another process.
+    if (task := _list_running(site).get(name.id)) is not None:
+        await asyncio.wait((task,), timeout=_CANCEL_S)
+    return JsonAnswer(await asyncio.to_thread(read_stored_response, site, name))
+
+
+_CANCEL_S = 5.0
+"""Seconds that a turn has to stop before the answer says that it is still in progress."""
 
 
 def _make_builder(site: Site, name: ResponseName, head: dict[str, Any]) -> ResponseBuilder:
@@ -442,6 +509,8 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
     """
     steps = _read_steps(site.engine, name)
     builder = _make_builder(site, name, _build_head(site, name, steps))
+    newest = site.engine.store.read_last_line(name.conversation)
+    builder.is_followed = newest is not None and steps[-1].record.seq < newest[0]
     for piece in _list_pieces(site.engine, name, steps):
         for _ in builder.take(piece):
             pass
@@ -484,14 +553,26 @@ def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> Tu
 def _iterate_steps(engine: Engine, name: ResponseName) -> Iterator[ReplayedStep]:
     """The steps of a response: from its first record to where its turn ended, or rested until a later
     response took it up."""
-    has_rested = False
+    has_rested, before = False, None
     for entry in replay_from(engine.store, name.conversation, name.seq):
         kind = entry.record.event["type"]
-        if entry.step.snapshot.turn > name.turn or (kind == "resumed" and has_rested):
+        if entry.step.snapshot.turn > name.turn:
+            return
+        if kind == "resumed" and has_rested and before is not None and waits_for_client(engine, before):
             return
         # After a reply, or a message that waits for a person, whoever goes on does so by another response.
         has_rested = has_rested or kind in ("replied", "user_said")
+        before = entry.step.snapshot
         yield entry
+
+
+def waits_for_client(engine: Engine, snapshot: Snapshot) -> bool:
+    """Whether an open turn rests until a client answers: else its process was stopped, and it goes on as part
+    of the same response."""
+    waiting = describe_waiting(snapshot, "")
+    has_client_calls = any(engine.tools.registry.get(call.tool) is None for call in waiting.calls)
+    has_agents = any(isinstance(effect, RunAgent) for effect in snapshot.open_effects)
+    return bool(waiting.approvals or waiting.questions) or has_client_calls or has_agents
 
 
 def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> dict[str, Any]:
