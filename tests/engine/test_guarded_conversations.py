@@ -220,6 +220,7 @@ ENGINE: dict[str, Callable[[Any, str], Any]] = {
     **MESSAGES,
     **RESUMING,
     "adecide": lambda door, name: asyncio.run(door.adecide(name, DECISION, owner="ben")),
+    "arun_submitted": lambda door, name: asyncio.run(door.arun_submitted(name, "k", "hi", {"owner": "ben"})),
 }
 
 AGENT: dict[str, Callable[[Any, str], Any]] = {
