@@ -90,7 +90,8 @@ def test_a_handler_beside_the_spec_is_imported(run_cli: RunCli, tmp_path: Path, 
     (folder / f"{name}.py").write_text(
         "def f(text: str) -> str:\n    'Return it.'\n    return text\n", "utf-8"
     )
-    file = str(write_agent(folder, registry=[make_python_entry(f"{name}:f")]))
+    entry = {**make_python_entry(f"{name}:f"), "risk": "low"}
+    file = str(write_agent(folder, registry=[entry]))
     checked = run_cli("check", file)
     assert checked.code == 0, checked.out
     assert run_cli("run", file, "hi").out.strip() == "ok"

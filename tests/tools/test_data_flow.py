@@ -521,6 +521,17 @@ def test_what_the_decorator_says_counts_for_a_typed_agent_too(tools: list[Any], 
     assert all(f"{__file__}:" in finding.message for finding in findings)
 
 
+def test_a_tool_that_reaches_only_itself_is_said_to() -> None:
+    """The finding of one undeclared tool alone names no second tool, and asks for one word at one place."""
+    (alone,) = Agent(ScriptedModel(), tools=[make_weather()]).check().findings
+    assert alone.message.count("get_weather") == 1
+    assert "words in it can order its next call" in alone.message
+    assert "`risk: low` there if no call" in (alone.change or "")
+    (beside,) = Agent(ScriptedModel(), tools=[make_weather(), pay]).check().findings
+    assert "words in it reach the tool 'pay'" in beside.message
+    assert "`risk: low` at the tool 'pay' if" in (beside.change or "")
+
+
 def test_the_command_reports_a_leak_and_what_the_engine_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,14 +117,17 @@ def _build_undeclared_finding(agent: FlowAgent, source: UndeclaredSource, leaks:
     """One line without a run, and one step. A sink beside the source says more than the source itself."""
     leak = next((leak for leak in leaks if leak.sink != source.name), leaks[0])
     place = f" ({source.place})" if source.place else ""
+    is_alone = leak.sink == source.name
+    reached = "can order its next call" if is_alone else f"reach {leak.sink}"
+    sink_place = "there" if is_alone else f"at {leak.sink}"
     return Finding(
         kind="undeclared",
         state=leak.state,
         line=find_finding_line(agent.chart, leak.state),
-        message=f"nothing says who writes what {source.name}{place} returns, and words in it reach "
-        f"{leak.sink}, whose risk is high or not declared, without an approval",
+        message=f"nothing says who writes what {source.name}{place} returns, and words in it {reached}, "
+        "whose risk is high or not declared, without an approval",
         change="write `trust: trusted` there (in Python `@tool(trust=...)`) if no stranger writes it, else "
-        f"`trust: untrusted`; or `risk: low` at {leak.sink} if no call of it does harm",
+        f"`trust: untrusted`; or `risk: low` {sink_place} if no call of it does harm",
     )
 
 
