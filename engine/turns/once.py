@@ -52,6 +52,9 @@ _HARMLESS = frozenset(
 class SingleRuns:
     """Runs turns once."""
 
+    runs_here = True
+    """Whether turns run in this engine."""
+
     def __init__(self, store: Store, inbox: Inbox, leases: Leases, turns: Turns) -> None:
         self._store = store
         self._inbox = inbox
@@ -73,7 +76,7 @@ class SingleRuns:
         if item.heading is not None:
             require_heading(self._store, attempt, item.heading)
         if self._leases.is_claimed(attempt):
-            raise _build_begun_error(attempt)
+            raise build_begun_error(attempt)
         loaded_conversation = load_conversation(self._store, attempt)
         if loaded_conversation is None:
             return await self._begin(attempt, item)
@@ -96,7 +99,7 @@ class SingleRuns:
                 return await self._try_again(conversation, attempt, seq, hooks)
         if again and snapshot.is_over and not self._turns.build_result(snapshot, attempt).ok:
             return await self._begin_again(item, attempt, snapshot)
-        return await self._inbox.resume(attempt, None, hooks)
+        return await self._resume(attempt, hooks)
 
     def describe(self, conversation: str) -> Turn | None:
         """The result of a turn that is run once, as the log has it: that of its newest attempt.
@@ -136,9 +139,13 @@ class SingleRuns:
         """
         async with self._leases.work_on(name) as hold:
             if self._store.read_last_line(name) is not None:
-                raise _build_begun_error(name)
+                raise build_begun_error(name)
             result = await self._turns.take(name, replace(item, conversation=name), hold)
         return hold.choose_result(result)
+
+    async def _resume(self, attempt: str, hooks: TurnHooks) -> Turn:
+        """Go on with a turn that is open, or read it."""
+        return await self._inbox.resume(attempt, None, hooks)
 
     async def _begin_again(self, item: Item, attempt: str, snapshot: Snapshot) -> Turn:
         """Begin a turn from its beginning, in a conversation of its own; one that is open is cancelled."""
@@ -184,12 +191,14 @@ class SingleRuns:
         name = _name_next_attempt(conversation, attempt)
         async with self._leases.work_on(name) as hold:
             if self._store.read_last_line(name) is not None:
-                raise _build_begun_error(name)
+                raise build_begun_error(name)
             plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
             conversations = self._agent.conversations
             driver = conversations.fork_driver(name, plan)
             driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts)
             await driver.commit()
+            if not self.runs_here:
+                return self._turns.describe(name)
             conversations.apply_resumption(driver, plan.parent)
             result = await self._turns.run(driver, hold, hooks)
             hold.note(result)
@@ -201,7 +210,8 @@ def _name_next_attempt(conversation: str, attempt: str) -> str:
     return f"{conversation}~{number + 1}"
 
 
-def _build_begun_error(conversation: str) -> LogConflict:
+def build_begun_error(conversation: str) -> LogConflict:
+    """The error of a turn that is run once, and that somebody else has begun meanwhile."""
     return LogConflict(
         f"the turn of conversation {conversation!r} was begun elsewhere meanwhile\n"
         "  ask again: its result is read, or it goes on"

@@ -30,10 +30,10 @@ from toolchart.app.server.protocols.contents import read_own_history
 from toolchart.app.server.protocols.turns import find_begun_turn
 from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.site import Site, get_access, get_log, get_site
-from toolchart.engine.log.family import find_root, require_heading
+from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOptions, read_heading_options
+from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.recovery import RecoveredTurn
 from toolchart.specs.chat_messages import require_words
@@ -82,25 +82,22 @@ async def start_conversation(request: Request) -> Response:
     require_words(form.message, form.attachments)
     keyed = name_by_key(request) if form.conversation is None else None
     name = check_new_id(form.conversation) or keyed or generate_conversation_id()
-    if keyed is not None and site.engine.store.read_last_line(name) is not None:
-        return await _answer_begun(request, name, form)
     claimed = site.claim(get_access(request), name, form.owner)
+    if keyed is not None:
+        return await _begin_once(request, name, form, claimed)
     if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
     return await _run_message(request, name, form, form.history, {**claimed, "tags": form.tags})
 
 
-async def _answer_begun(request: Request, name: str, form: NewConversation) -> Response:
-    """The answer to a request that has begun this conversation already, before a restart.
+async def _begin_once(request: Request, name: str, form: NewConversation, claimed: StreamOptions) -> Response:
+    """Begin the conversation of a request with a key, or find the turn that it has begun.
 
     Raises:
-        Refusal: 422; another request did, with the same key.
+        Refusal: 422; another request has begun the conversation.
     """
-    site = get_site(request)
-    if (heading := read_heading_options({"owner": form.owner, "tags": form.tags})) is not None:
-        require_heading(site.engine.store, name, heading)
-    claimed = site.claim(get_access(request), name)
-    options = cast("StreamOptions", {**_read_turn_options(form, form.history), **claimed})
+    site, turn_options = get_site(request), _read_turn_options(form, form.history)
+    options = cast("StreamOptions", {**turn_options, **claimed, "tags": form.tags})
     find_turn = await find_begun_turn(site, site.engine, name, form.message, options)
     return await _answer_turn(request, name, lambda on_delta: find_turn(on_delta=on_delta), begins_turn=True)
 

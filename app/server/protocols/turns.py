@@ -100,7 +100,7 @@ async def start_turn(
 async def begin_once(
     site: Site, engine: Engine, access: Access, conversation: str, message: str, options: StreamOptions
 ) -> Pieces:
-    """Begin the conversation of a request with a key, or find the turn that it has begun before a restart.
+    """Begin the conversation of a request with a key, or find the turn that it has begun.
 
     That turn goes on where it is open, is waited for where it runs, is tried again where it ended in a
     failure that may pass, and is read otherwise: its result is then the only piece.
@@ -108,8 +108,6 @@ async def begin_once(
     Raises:
         Refusal: as `start_turn`. 422; another request has begun the conversation.
     """
-    if site.engine.store.read_last_line(conversation) is None:
-        return await start_turn(site, engine, access, message, **{**options, "conversation": conversation})
     own_options: StreamOptions = {**options, **site.claim(access, conversation)}
     find_turn = await find_begun_turn(site, engine, conversation, message, own_options)
     return await _start(_hold_slot(site, stream_turn(find_turn)))
@@ -118,7 +116,7 @@ async def begin_once(
 async def find_begun_turn(
     site: Site, engine: Engine, conversation: str, message: str, options: StreamOptions
 ) -> Callable[..., CoroutineType[Any, Any, Turn]]:
-    """What gives the turn that a request with a key has begun before a restart; see `begin_once`.
+    """What gives the turn that a request with a key begins, or has begun before; see `begin_once`.
 
     A turn of this server that runs has ended when this returns.
 
@@ -138,8 +136,9 @@ async def find_begun_turn(
 
     async def find_turn(**watchers: Any) -> Turn:
         while True:
-            # Somebody else may go on with what the end of a process has cut off: the watch of this server,
-            # another server on the same log, a worker. This request waits for what that makes of the turn.
+            # Somebody else may run it: another server on the log that got the same request, or, where the end
+            # of a process has cut it off, the watch of this server or a worker. This request waits for what
+            # they make of the turn.
             if not engine.leases.is_claimed(conversation):
                 with suppress(LogConflict):
                     return await read_turn(**watchers)

@@ -72,7 +72,7 @@ async def _answer_message(request: Request) -> Response:
     engine, options = site.engine, site.claim(get_access(request), name)
     options.update({"history": history, "variables": variables})
     run_turn: Callable[..., Coroutine[Any, Any, Turn]] = partial(engine.arun, prompt, **options)
-    if keyed is not None and engine.store.read_last_line(name) is not None:
+    if keyed is not None:
         run_turn = await find_begun_turn(site, engine, name, prompt, options)
     task = site.live_turns.begin(name, lambda on_delta: run_turn(on_delta=on_delta))
     result: Turn = await site.live_turns.wait(name, task, until_rest=True)

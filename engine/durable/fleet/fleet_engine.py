@@ -28,11 +28,13 @@ from toolchart.engine.runtime.parts import (
 )
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.engine.turns.items import build_user_said
-from toolchart.engine.turns.turn import build_later_record_error
+from toolchart.engine.turns.inbox import Inbox
+from toolchart.engine.turns.items import Item, build_user_said
+from toolchart.engine.turns.once import SingleRuns, build_begun_error
+from toolchart.engine.turns.turn import Turns, build_later_record_error
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
-from toolchart.states.events import Decided
-from toolchart.states.ports import Store
+from toolchart.states.events import Decided, UserSaid
+from toolchart.states.ports import SUBMISSION_KEY, Store
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -59,7 +61,8 @@ class FleetEngine(Engine):
     returns what that of `Engine` returns, when the turn rests. Observers are called with the steps of the
     conversation as they appear in its log. Deltas of replies stay in the worker: `on_delta` gets the text of
     each reply in one piece, when its record is in the log. Nobody sees here the steps of sub-agents, which
-    have logs of their own. Whoever stops waiting does not stop the turn. Forks run in this engine.
+    have logs of their own. Whoever stops waiting does not stop the turn. Forks run in this engine, except the
+    further tries of `run_once`.
 
     Args:
         spec: as for `Engine`, like the options below; the agent of the workers.
@@ -109,12 +112,33 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
+    @property
+    def once(self) -> SingleRuns:
+        """As `Engine.once`; workers run the turns."""
+        return FleetRuns(self, self._inbox, self._turns)
+
     async def _begin_turn(self, name: str, message: str, options: TurnOptions, follows: int | None) -> Turn:
-        """As `Engine._begin_turn`; a worker runs the turn.
+        """As `Engine._begin_turn`; a worker runs the turn."""
+        return await self.hand_over(name, message, options, follows=follows)
+
+    async def hand_over(
+        self,
+        name: str,
+        message: str,
+        options: TurnOptions,
+        *,
+        follows: int | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        """Have a worker run a turn; its result when it rests.
+
+        Args:
+            key: idempotency key of the message in its conversation.
 
         Raises:
             NotFound: the conversation has another owner.
             SpecError: the turn cannot begin, here or on the worker.
+            TurnChanged: another message was handed over with the key.
             DurableHostUnavailable: the workers cannot be reached.
         """
         heading = read_heading_options(options)
@@ -128,7 +152,7 @@ class FleetEngine(Engine):
         if follows is not None and first_seq != follows + 1:
             raise build_later_record_error(name, follows)
         data = await encode_turn_options(options)
-        stretch = await self.client.begin_turn(message, conversation=name, options=data)
+        stretch = await self.client.begin_turn(message, conversation=name, key=key, options=data)
         return await self.follow(stretch, build_hooks(options), first_seq)
 
     def conversation(self, conversation: str | None = None, *, owner: str | None = None) -> FleetConversation:
@@ -206,6 +230,42 @@ class FleetEngine(Engine):
         except (DurableHostUnavailable, LogUnavailable) as error:
             log.warning("conversation %s is not followed now: %s", stretch.conversation, error)
             return None, []
+
+
+class FleetRuns(SingleRuns):
+    """Turns that are run once, by workers.
+
+    Args:
+        fleet: hands them over.
+    """
+
+    runs_here = False
+
+    def __init__(self, fleet: FleetEngine, inbox: Inbox, turns: Turns) -> None:
+        super().__init__(fleet.store, inbox, fleet.leases, turns)
+        self._fleet = fleet
+
+    async def _begin(self, name: str, item: Item) -> Turn:
+        assert item.options is not None, "it may begin a turn"
+        assert isinstance(item.event, UserSaid), "a message"
+        # One key for all who begin this turn now. Where a worker took the message and could not begin, there
+        # is no record, and the next try has a key of its own.
+        number = 1
+        while self._store.read_submission(name, f"{SUBMISSION_KEY}once/{number}") == b"":
+            number += 1
+        if self._store.read_last_line(name) is not None:
+            raise build_begun_error(name)
+        return await self._fleet.hand_over(name, item.event.message, item.options, key=f"once/{number}")
+
+    async def _resume(self, attempt: str, hooks: TurnHooks) -> Turn:
+        if not self._turns.has_work(attempt):
+            return self._turns.describe(attempt, hooks)
+        first_seq = self._fleet.find_next_seq(attempt)
+        return await self._fleet.follow(await self._fleet.client.resume(attempt), hooks, first_seq)
+
+    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> Turn:
+        fork = await super()._try_again(conversation, attempt, seq, hooks)
+        return await self._resume(fork.conversation, hooks)
 
 
 class FleetConversation(Conversation):

@@ -27,6 +27,7 @@ from toolchart.engine.durable.stretches import Rest, Stretch
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import DurableHostUnavailable, ToolchartError
+from toolchart.states.messages import Reply, Request
 
 CLIENT_TOOL: dict[str, Any] = {"type": "function", "function": {"name": "ask_browser", "parameters": {}}}
 
@@ -226,3 +227,58 @@ def are_all_finished(store: Any) -> bool:
     """Whether each conversation of a log has its answer."""
     newest = [store.read_last_line(name) for name in store.list_conversations()]
     return all(json.loads(line)["target"] == "finished" for _, line in newest)
+
+
+# -- keys ---------------------------------------------------------------------------------------
+
+KEYED: dict[str, dict[str, Any]] = {
+    "/api/conversations": {"message": "hi"},
+    "/v1/chat/completions": {"model": "agent", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"model": "agent", "input": "hi"},
+    "/chat/api": {"prompt": "hi"},
+}
+"""Bodies that begin a conversation whose id is made of the key, by path."""
+
+
+class FailingModel(ScriptedProvider):
+    """A model whose first request fails, and whose second one waits until it may answer."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        self.asked += 1
+        if self.asked == 1:
+            raise RuntimeError("boom")
+        await self.may_answer.wait()
+        return Reply(content="whole", finish_reason="stop")
+
+
+@pytest.mark.parametrize(("path", "body"), KEYED.items())
+async def test_a_key_finds_the_turn_of_a_worker(path: str, body: dict[str, Any], sites: SiteMaker) -> None:
+    """Under one key, a turn of a worker that failed is tried again by a worker, one that runs is waited for
+    by every server on the log, and one that has its answer is read. No server asks a model."""
+    model = FailingModel()
+
+    async def post(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(path, json=body, headers={"Idempotency-Key": "k"})
+
+    async with open_client(sites.make(provider=model, name="agent")) as client:
+        assert "whole" not in (await post(client)).text
+        running = asyncio.create_task(post(client))
+        await wait_until(lambda: model.asked == 2)
+        other_host = sites.make(provider=model, name="agent")
+        async with open_client(other_host) as other:
+            waiting = asyncio.create_task(post(other))
+            done, _ = await asyncio.wait([running, waiting], timeout=0.3)
+            assert not done
+            model.may_answer.set()
+            answers = [await running, await waiting, await post(other)]
+    async with open_client(sites.make(provider=model, name="agent")) as client:
+        answers.append(await post(client))
+    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+    assert all("whole" in answer.text for answer in answers)
+    assert model.asked == 2

@@ -290,6 +290,20 @@ async def test_a_killed_turn_is_the_turn_of_its_key(path: str, body: dict[str, A
         assert (model.requests, count_turns(site)) == (1, 1)
 
 
+@pytest.mark.parametrize(("path", "body"), [row for row in NAMED if row[0] != "/v1/responses"])
+async def test_two_servers_on_one_log_run_one_turn(path: str, body: dict[str, Any], tmp_path: Any) -> None:
+    """A request that comes to two servers on one log at the same time begins one turn; both answer with it.
+    (Of two such requests for a response the second may be refused; it is answered when it comes again.)"""
+    model = ActingModel(answer_whole)
+    sites = [make_acting_site(tmp_path / "log.db", model) for _ in range(2)]
+    async with open_client(sites[0]) as first, open_client(sites[1]) as second:
+        posts = [client.post(path, json=body, headers=key("k1")) for client in (first, second)]
+        answers = await asyncio.gather(*posts)
+        assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+        assert all("whole" in answer.text for answer in answers)
+        assert (model.requests, count_turns(sites[0])) == (1, 1)
+
+
 @pytest.mark.parametrize(("path", "body"), STREAMED)
 async def test_a_failed_turn_is_tried_again_under_its_key(path: str, body: dict[str, Any]) -> None:
     """A turn that ended in a failure is no answer to keep, also where the failure is the end of a stream or
