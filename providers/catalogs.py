@@ -32,6 +32,7 @@ from toolchart.providers.transport.reply_guard import ask_for_known_encodings_in
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.json_bounds import ExcessError, parse_foreign_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -116,7 +117,11 @@ class HostClient:
         try:
             url = self.address + path
             answer = self.client.post(url, json=body) if body else self.client.get(url)
-            data = answer.json() if answer.status_code < 400 else _decode_error_body(answer)
+            data = (
+                parse_foreign_json(answer.content) if answer.status_code < 400 else _decode_error_body(answer)
+            )
+        except ExcessError as error:
+            raise build_bad_response_error(f"the answer to {path} cannot be read: {error}") from None
         except ValueError:
             raise build_bad_response_error(f"the answer to {path} is not JSON") from None
         except Exception as error:
@@ -129,7 +134,7 @@ class HostClient:
 def _decode_error_body(answer: httpx2.Response) -> Any:
     """The JSON of an error answer, or its text."""
     try:
-        return answer.json()
+        return parse_foreign_json(answer.content)
     except ValueError:
         return answer.text
 

@@ -28,7 +28,7 @@ from toolchart.providers.transport.stream_frames import (
     read_end,
 )
 from toolchart.states.call_arguments import quote_repeated_keys
-from toolchart.states.json_bounds import MAX_VALUES, has_more_values
+from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def is_stream(head: bytes | bytearray, reader: FrameReader) -> bool | None:
     if not end:
         return None
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        parse_foreign_json(bytes(line))
+    except ValueError:
         return False
     return True
 
@@ -163,11 +163,14 @@ def decode_json(content: bytes) -> Any:
     """The value of an answer.
 
     Raises:
-        ProviderError: it is not JSON, or has more values than `MAX_VALUES`.
+        ProviderError: it is not JSON, has more values than `MAX_VALUES`, or is nested deeper than
+            `MAX_DEPTH`.
     """
     with convert_exceptions(ValueError):
-        if content[MAX_VALUES:] and has_more_values(content, MAX_VALUES):  # a slice costs no call
-            raise build_excess_error(f"the answer has more than {MAX_VALUES:,} JSON values; none was read")
+        try:
+            check_foreign_json(content)
+        except ExcessError as error:
+            raise build_excess_error(f"the answer cannot be read: {error}") from None
         # The names of calls in any API: an answer without any is read at once.
         if b"tool" in content or b"unction" in content:
             content = quote_repeated_keys(content)

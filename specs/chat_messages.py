@@ -54,6 +54,7 @@ from toolchart.states.content import (
     join_texts,
 )
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import MAX_FILE_VALUES, ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.messages import ROLES, Message, Role, ToolCall, encode_arguments
 
 EMPTY_MESSAGE = "the message is empty"
@@ -109,11 +110,15 @@ def load_history(file: str | Path) -> History:
 
 def _parse_entries(text: str, source: str) -> list[Any]:
     try:
+        check_foreign_json(text, max_values=MAX_FILE_VALUES)
         if text.lstrip().startswith("["):
-            data = json.loads(text)
+            data = parse_foreign_json(text, max_values=MAX_FILE_VALUES)
         else:
-            data = [json.loads(line) for line in io.StringIO(text, newline=None) if line.strip()]
-    except (ValueError, RecursionError) as error:
+            data = [parse_foreign_json(line) for line in io.StringIO(text, newline=None) if line.strip()]
+    except ExcessError as error:
+        hint = "split it into several files"
+        raise SpecError(f"it cannot be read: {error}", file=source, hint=hint) from None
+    except ValueError as error:
         raise SpecError(f"not JSON: {error}", file=source) from None
     return list(data)
 
@@ -541,5 +546,5 @@ def join_call_messages(data: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 def _join_call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call["function"].get("arguments", "{}")
     with suppress(ValueError, TypeError):  # a recorded call may have an object, or no JSON
-        arguments = json.loads(arguments)
+        arguments = parse_foreign_json(arguments)
     return {"id": call.get("id"), "name": call["function"]["name"], "arguments": arguments}

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.canonical_json import has_only_finite_numbers, parse_finite_float
+from toolchart.states.json_bounds import MAX_DEPTH, is_deeper
 from toolchart.states.messages import Reply, ToolCall
 
 CALLS_PER_REPLY = 128
@@ -21,7 +22,7 @@ CALLS_PER_REPLY = 128
 (OpenAI), and no model is known to call so many at once: what is beyond it is a fault or an attack, and each
 call costs a record, a review and a message."""
 
-_MAX_CHARACTERS = 1_000_000
+MAX_ARGUMENT_CHARACTERS = 1_000_000
 """Longer argument text is refused unread."""
 
 
@@ -42,8 +43,14 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     """
     if not text.strip():
         return {}, None
-    if len(text) > _MAX_CHARACTERS:
-        return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
+    if len(text) > MAX_ARGUMENT_CHARACTERS:
+        return (
+            None,
+            f"the arguments are {len(text)} characters long; the limit is {MAX_ARGUMENT_CHARACTERS}",
+        )
+    # Each bracket has its partner, so a shorter text cannot be nested so deeply: the slice costs no call.
+    if text[2 * MAX_DEPTH :] and is_deeper(text, MAX_DEPTH):
+        return None, f"the arguments are nested too deeply: more than {MAX_DEPTH} lists and objects"
     try:
         value = _load_strict_json(text.removeprefix("\ufeff"))
         if isinstance(value, str):

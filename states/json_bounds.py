@@ -1,19 +1,28 @@
-"""How many values foreign JSON may have, counted over its text before any value is built.
+"""The one reader of JSON from outside: its values and its depth are counted before any value is built.
 
 A few bytes of JSON become an object of Python many times as large: 60 MB of `{},` take 1.5 GB. So a limit of
-bytes bounds what is read, and a limit of values what is built. A value takes at least a byte, so a text of
-fewer characters than values are allowed needs no count: the callers compare first, and ordinary replies cost
-nothing.
+bytes bounds what is read, and a limit of values what is built. A value takes more than half a byte, so a text
+of half as many characters as values are allowed needs no count: ordinary replies cost nothing. What is nested
+deeply would exhaust the stack, here or in whatever walks over the value later.
+
+Both counts are sums over the bytes, in pieces: their time grows with the length of the text and with nothing
+else.
 
 | limit | value | what exceeds it |
 | --- | --- | --- |
 | `MAX_VALUES`, of a whole answer of a model | 1,000,000 | `bad_response`, not retryable |
 | `MAX_STREAM_VALUES`, of all pieces of a streamed one | 2,800,000 | `bad_response`, not retryable |
-| `MAX_VALUES`, of an answer to an HTTP tool | 1,000,000 | the call of the tool fails |
-| `MAX_FILE_VALUES`, of a file to import | 2,000,000 | the import is refused |
+| `MAX_VALUES`, of an answer to a tool or of a retrieval service | 1,000,000 | the call of the tool fails |
+| `MAX_FILE_VALUES`, of a file that a person names | 2,000,000 | the file is refused |
+| `MAX_RECORD_VALUES`, of a line of a log file | 4,000,000 | the file is refused |
+| `MAX_DEPTH`, of any of them; `MAX_RECORD_DEPTH` of a line of a log file | 190; 210 | the same |
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
 
 MAX_VALUES = 1_000_000
 """Most values of one document that a host sends: elements, members, and objects and lists themselves."""
@@ -23,10 +32,59 @@ MAX_STREAM_VALUES = 2_800_000
 each token of the longest replies (128,000). They are counted after the first `MAX_VALUES` bytes."""
 
 MAX_FILE_VALUES = 2_000_000
-"""Most values of a file that a person imports: some 250,000 messages."""
+"""Most values of a file that a person names: some 250,000 messages."""
+
+MAX_RECORD_VALUES = 2 * MAX_FILE_VALUES
+"""Most values of a line of a log file: all messages of an imported file may stand in one record."""
+
+MAX_DEPTH = 190
+"""How deep lists and objects may be nested: a log takes 200, and more stands around a value there."""
+
+MAX_RECORD_DEPTH = 210
+"""How deep a line of a log file may be nested."""
+
+_SHORT = 2 * MAX_DEPTH
+"""Bytes in which no JSON can be nested deeper than `MAX_DEPTH`: each bracket has its partner."""
 
 _PIECE = 2**18
 """Characters that are looked at in one step, so that the count needs no copy of the text."""
+
+
+class ExcessError(ValueError):
+    """A JSON text has more values or is nested deeper than it may be; the message has the limit."""
+
+
+def parse_foreign_json(text: bytes | str, *, max_values: int = MAX_VALUES, **hooks: Any) -> Any:
+    """The value of a JSON text from outside, which is counted first.
+
+    Args:
+        max_values: the most values, as `count_values` counts.
+        hooks: of `json.loads`.
+
+    Raises:
+        ExcessError: it has more values, or is nested deeper than `MAX_DEPTH`; nothing was built.
+        ValueError: it is not JSON.
+    """
+    if text[_SHORT:]:
+        check_foreign_json(text, max_values=max_values)
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:  # a text that is no JSON, or a stack that was nearly full before
+        raise ExcessError("it is nested too deeply") from None
+
+
+def check_foreign_json(
+    text: bytes | str, *, max_values: int = MAX_VALUES, max_depth: int = MAX_DEPTH
+) -> None:
+    """Refuse a JSON text from outside that is too large to build; for who reads it with another parser.
+
+    Raises:
+        ExcessError: it has more values, or is nested deeper.
+    """
+    if has_more_values(text, max_values):
+        raise ExcessError(f"it has more than {max_values:,} JSON values; none was read")
+    if is_deeper(text, max_depth):
+        raise ExcessError(f"it is nested too deeply: more than {max_depth} lists and objects in each other")
 
 
 def has_more_values(text: bytes | str, limit: int) -> bool:
@@ -35,10 +93,38 @@ def has_more_values(text: bytes | str, limit: int) -> bool:
     >>> has_more_values('[{}, "a, b", {"c": 1}]', 10), has_more_values('[{}, "a, b", {"c": 1}]', 9)
     (False, True)
     """
+    if not text[limit // 2 :]:  # `{},` is the shortest text of four values; a slice costs no call
+        return False
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
     # This counts what stands in strings too, and is most often enough.
     return _count_places(text) > limit and count_values(text, limit) > limit
+
+
+def is_deeper(text: bytes | str, limit: int) -> bool:
+    """Whether lists and objects of a JSON text are nested deeper than `limit`.
+
+    >>> is_deeper('{"a": ["[[["]}', 2), is_deeper(b"[[[]]]", 2)
+    (False, True)
+    """
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    if text.count(b"[") + text.count(b"{") <= limit:
+        return False
+    if b"\0" in text:  # no UTF-8, in which no string can be told
+        return True
+    depth = 0
+    for outside in _iterate_outside(text):
+        for bracket in outside.translate(None, _NO_BRACKETS):
+            depth += _STEPS[bracket]
+            if depth > limit:
+                return True
+    return False
+
+
+_STEPS = {91: 1, 123: 1, 93: -1, 125: -1}
+"""What each bracket adds to the depth."""
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 
 def count_values(text: bytes, limit: int) -> int:
@@ -53,19 +139,25 @@ def count_values(text: bytes, limit: int) -> int:
     # Each value but the first stands behind a comma or an opening bracket.
     if b"\0" in text:  # no UTF-8, in which quotes and backslashes are single bytes
         return _count_places(text)
-    places, start, is_in_string = 1, 0, False
+    places = 1
+    for outside in _iterate_outside(text):
+        places += _count_places(outside) - 1
+        if places > limit:
+            break
+    return places
+
+
+def _iterate_outside(text: bytes) -> Iterator[bytes]:
+    """What stands outside of the strings of a JSON text, piece by piece."""
+    start, is_in_string = 0, False
     while start < len(text):
         end = start + _PIECE
         while text[end - 1 : end] == b"\\":  # an escape is not cut
             end += 1
         pieces = text[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b" ".join(pieces[is_in_string::2])
-        places += _count_places(outside) - 1
-        if places > limit:
-            return places
+        yield b" ".join(pieces[is_in_string::2])
         is_in_string ^= len(pieces) % 2 == 0
         start = end
-    return places
 
 
 def _count_places(text: bytes) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,13 +12,12 @@ from starlette.requests import Request
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_site
 from toolchart.states.errors import suggest_name
+from toolchart.states.json_bounds import MAX_VALUES, has_more_values, is_deeper
 
 Form = TypeVar("Form")
 
 LARGE_BODY_BYTES = 256 * 1024
 """From this size on a body is read in a thread, so that other requests are not held up."""
-
-_BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 
 
 async def read_form(request: Request, form: type[Form]) -> Form:
@@ -74,24 +72,9 @@ async def read_json(request: Request) -> Any:
 def _parse_body(body: bytes, max_depth: int) -> Any:
     if is_deeper(body, max_depth):
         raise Refusal(400, f"the body nests lists and objects deeper than {max_depth}")
+    if has_more_values(body, MAX_VALUES):
+        raise Refusal(413, f"the body has more than {MAX_VALUES:,} JSON values")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Refusal(400, f"the body is not JSON: {error}") from None
-
-
-def is_deeper(body: bytes, max_depth: int) -> bool:
-    """Whether lists and objects of a JSON text nest deeper than this; takes linear time.
-
-    >>> is_deeper(b'{"a": ["[[["]}', 2), is_deeper(b"[[[]]]", 2)
-    (False, True)
-    """
-    depth = 0
-    for match in _BRACKETS.finditer(body):
-        if match.group(1):
-            depth += 1
-            if depth > max_depth:
-                return True
-        elif match.group(2):
-            depth -= 1
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from toolchart.specs.turn_plan import TurnPlan, plan_turn, select_handler
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Configured, TurnStarted
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.manager import ToolManager
@@ -106,7 +106,7 @@ def _read_value(text: str) -> str:
 
 def _parse_value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_foreign_json(text)
     except ValueError:
         return text
 

@@ -15,6 +15,7 @@ from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.rerun.judges import Judgement, RunView
 from toolchart.specs.document_files import read_regular_file
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import MAX_FILE_VALUES, check_foreign_json
 from toolchart.states.messages import Usage
 
 Status = Literal["same", "different", "diverged", "failed", "skipped"]
@@ -142,7 +143,9 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
         SpecError: the file cannot be read, or is no baseline.
     """
     try:
-        data = msgspec.json.decode(read_regular_file(path))
+        content = read_regular_file(path)
+        check_foreign_json(content, max_values=MAX_FILE_VALUES)
+        data = msgspec.json.decode(content)
     except (OSError, ValueError) as error:
         raise SpecError(f"the baseline cannot be read: {error}", file=str(path)) from None
     results = data.get("results") if isinstance(data, dict) else None

@@ -22,6 +22,7 @@ from toolchart.specs.turn_plan import select_handler
 from toolchart.states.core.building import share_budgets
 from toolchart.states.effects import RunAgent
 from toolchart.states.events import AgentFailed, AgentFinished, ToolFinished
+from toolchart.states.json_bounds import check_foreign_json
 from toolchart.states.ports import Store
 from toolchart.tools.definition import ToolFailure, ToolPending
 from toolchart.tools.execution.context import CallContext
@@ -121,6 +122,7 @@ class AgentCalls:
         if not form:
             return content
         try:
+            check_foreign_json(content)
             return orjson.loads(content)
-        except orjson.JSONDecodeError:
+        except ValueError:
             return content

@@ -61,6 +61,7 @@ from toolchart.states.content import (
     decode_media,
     describe_part,
 )
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
@@ -501,7 +502,7 @@ def _encode_tool_result(message: Message, native_id: str | None) -> dict[str, An
 def _encode_outcome(content: str | None) -> dict[str, Any]:
     """`{"output": ...}` or `{"error": ...}`, the two keys to which Gemini gives a meaning."""
     try:
-        result = json.loads(content or "")
+        result = parse_foreign_json(content or "")
     except ValueError:
         return {"output": content}
     if isinstance(result, dict) and result.get("success") is True:

@@ -8,7 +8,6 @@ Source: the SDKs' exception classes at openai 3.52.0, ollama 0.6.3 and google-ge
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import msgspec
 
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.workers.error_text import describe_error, list_first_causes
 
 if TYPE_CHECKING:
@@ -627,7 +627,7 @@ def raise_for_status(response: httpx2.Response) -> None:
 def read_http_error(status: int, content: bytes, headers: Mapping[str, str] | None = None) -> ProviderError:
     """The error for the bytes of an answer with an error status: JSON, or text."""
     try:
-        body = json.loads(content)
+        body = parse_foreign_json(content)
     except ValueError:
         body = content.decode("utf-8", "replace")
     return classify_http_error(status, body, headers)
@@ -636,7 +636,7 @@ def read_http_error(status: int, content: bytes, headers: Mapping[str, str] | No
 def _find_error_body(error: Exception) -> Any:
     """The host's error body, or what an SDK keeps of it (openai: the inner object alone)."""
     try:
-        return error.response.json()  # type: ignore[attr-defined]
+        return parse_foreign_json(error.response.content)  # type: ignore[attr-defined]
     except Exception:  # no response, or one that was not read or is not JSON
         pass
     for name in ("body", "details", "error", "message"):
@@ -698,8 +698,8 @@ def _decode_object(text: Any) -> Any:
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
         return None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_foreign_json(text)
+    except ValueError:
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -19,6 +18,7 @@ from toolchart.states.content import (
     describe_part,
 )
 from toolchart.states.errors import ProviderError, suggest_name
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
 
@@ -250,8 +250,8 @@ def encode_reply_blocks(
 def is_failed_result(content: str | None) -> bool:
     """Whether a tool's result says that the tool failed."""
     try:
-        result = json.loads(content or "")
-    except (ValueError, RecursionError):
+        result = parse_foreign_json(content or "")
+    except ValueError:
         return False
     return isinstance(result, dict) and result.get("success") is False
 

@@ -24,9 +24,10 @@ from typing import Any
 import msgspec
 
 from toolchart.specs.models import TOOL_FORMAT_WORDS
-from toolchart.states.call_arguments import decode_call, parse_arguments
+from toolchart.states.call_arguments import MAX_ARGUMENT_CHARACTERS, decode_call, parse_arguments
 from toolchart.states.canonical_json import encode_canonical, encode_canonical_text
 from toolchart.states.descriptors import Descriptor, build_table
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import Message, Request, ToolCall, encode_arguments
 
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -104,13 +105,19 @@ class CallText:
         """
         if self._json_left < 0:
             return None, len(self.text), "the text has too many broken calls"
+        # No more is read than arguments may have, so no more is built.
+        is_long = len(self.text) - start > MAX_ARGUMENT_CHARACTERS
+        skipped = start if is_long else 0
+        text = self.text[start : start + MAX_ARGUMENT_CHARACTERS + 1] if is_long else self.text
         try:
-            value, end = json.JSONDecoder().raw_decode(self.text, start)
+            value, end = json.JSONDecoder().raw_decode(text, start - skipped)
+            end += skipped
         except json.JSONDecodeError as error:
+            place = error.pos + skipped
             # The error counts the lines before it, so it costs its place in the text.
-            self._json_left -= error.pos + 50 * (error.pos - start)
-            reason = f"{error.msg.removesuffix(' at')} at character {error.pos - start}"
-            return None, error.pos, f"it is not valid JSON: {reason}"
+            self._json_left -= error.pos + 50 * (place - start)
+            reason = f"{error.msg.removesuffix(' at')} at character {place - start}"
+            return None, place, f"it is not valid JSON: {reason}"
         except (ValueError, RecursionError) as error:
             self._json_left = -1
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -302,8 +309,8 @@ def _read_parameter(text: str, schema: Any) -> Any:
     if isinstance(schema, Mapping) and schema.get("type") == "string":
         return text
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_foreign_json(text)
+    except ValueError:
         return text
 
 

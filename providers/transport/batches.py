@@ -17,6 +17,7 @@ import msgspec
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.errors import ProviderError
+from toolchart.states.json_bounds import MAX_DEPTH, is_deeper
 
 MAX_RESULT_BYTES = 4 * 2**30
 """Most bytes of a file of results: it is read line by line, and never held whole."""
@@ -124,16 +125,22 @@ async def iterate_lines(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """The lines of a file of results that are not empty.
 
     Raises:
-        ProviderError: a line is longer than that of a stream may be.
+        ProviderError: a line is longer than that of a stream may be, or nested too deeply.
     """
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             if line.strip():
-                yield line
+                yield _check_depth(line)
         if len(rest) > stream_frames.MAX_LINE_BYTES:
             limit = stream_frames.MAX_LINE_BYTES // 2**20
             raise build_excess_error(f"a line of the results is longer than {limit} MiB")
     if rest.strip():
-        yield rest
+        yield _check_depth(rest)
+
+
+def _check_depth(line: bytes) -> bytes:
+    if is_deeper(line, MAX_DEPTH):
+        raise build_excess_error(f"a line of the results is nested deeper than {MAX_DEPTH} lists and objects")
+    return line

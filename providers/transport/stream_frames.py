@@ -15,7 +15,7 @@ from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.call_arguments import quote_repeated_keys
 from toolchart.states.errors import ProviderError
-from toolchart.states.json_bounds import MAX_STREAM_VALUES, MAX_VALUES, count_values
+from toolchart.states.json_bounds import MAX_DEPTH, MAX_STREAM_VALUES, MAX_VALUES, count_values, is_deeper
 
 MAX_LINE_BYTES = 32 * 2**20
 """Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
@@ -75,6 +75,10 @@ class FrameDecoder:
             self._values_left -= count_values(data, self._values_left)
             if self._values_left < 0:
                 raise build_excess_error(f"the stream has more than {MAX_STREAM_VALUES:,} JSON values")
+        if data[2 * MAX_DEPTH :] and is_deeper(data, MAX_DEPTH):  # each bracket has its partner
+            raise build_excess_error(
+                f"the stream has a piece that is nested too deeply: more than {MAX_DEPTH} lists and objects"
+            )
         try:
             # The names of calls in any API; most pieces hold none, and are read at once.
             if b"tool" in data or b"unction" in data:

@@ -21,6 +21,7 @@ from typing import Any, Literal, NoReturn, Protocol
 import yaml
 
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import MAX_FILE_VALUES, parse_foreign_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def parse_document(
         text = text.replace("\t", " ")
     try:
         document = read_yaml(text, source, limits=SPEC_LIMITS)
-        data = json.loads(text) if json_only else document.data
+        data = parse_foreign_json(text, max_values=MAX_FILE_VALUES) if json_only else document.data
     except RecursionError:
         raise SpecError("nested too deeply", file=source, line=1) from None
     if data is None:
@@ -119,15 +120,13 @@ def parse_document(
 
 def _check_json(text: str, source: str | None) -> None:
     try:
-        json.loads(text)
+        parse_foreign_json(text, max_values=MAX_FILE_VALUES)
     except json.JSONDecodeError as error:
         raise SpecError(
             f"not valid JSON: {error.msg} (column {error.colno})", file=source, line=error.lineno
         ) from None
     except ValueError as error:
         raise SpecError(f"not valid JSON: {error}", file=source, line=1) from None
-    except RecursionError:
-        raise SpecError("nested too deeply", file=source, line=1) from None
 
 
 def write_yaml(data: Any, **options: Any) -> str:

@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 from toolchart.app.server import application
 from toolchart.app.server.answers import JsonAnswer, encode_json
-from toolchart.app.server.bodies import is_deeper, read_form
+from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.server_events import ServerEvent
@@ -31,6 +31,7 @@ from toolchart.app.studio.pages.sign_in import clean_path
 from toolchart.app.studio.rendering import render_page
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import is_deeper
 
 SAME_ORIGIN = {"Origin": "http://127.0.0.1:8765"}
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from web import serve_web
 from wire_requests import ENTRIES, WIRE_ENTRIES
 
+from toolchart.engine.log.stores.record_file import RecordFile
 from toolchart.providers.bedrock.stream import EventStreamReader
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.openai.stream import ChatAccumulator
@@ -24,9 +25,21 @@ from toolchart.providers.shared.choices import MAX_CHOICES
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.providers.wire_adapter import decode_json
+from toolchart.specs.chat_messages import _parse_entries
+from toolchart.specs.sections.context import RagService
 from toolchart.states import json_bounds
-from toolchart.states.errors import ProviderError
-from toolchart.states.json_bounds import MAX_STREAM_VALUES, MAX_VALUES, has_more_values
+from toolchart.states.call_arguments import parse_arguments
+from toolchart.states.errors import ProviderError, SpecError, ToolchartError
+from toolchart.states.json_bounds import (
+    MAX_DEPTH,
+    MAX_STREAM_VALUES,
+    MAX_VALUES,
+    has_more_values,
+    is_deeper,
+    parse_foreign_json,
+)
+from toolchart.tools.definition import ToolFailure
+from toolchart.tools.retrieval.services import fetch_service_json
 
 ALLOWED_MIB = 300
 """What a process may take in all while it refuses an answer or a file."""
@@ -57,6 +70,72 @@ def test_exactly_what_would_be_built_is_counted(piece: int, value: Any, is_ascii
         for form in (text, text.encode()):
             assert not has_more_values(form, values)
             assert has_more_values(form, values - 1)
+
+
+def measure_depth(value: Any) -> int:
+    """How deep lists and objects are nested."""
+    if isinstance(value, dict):
+        return 1 + max(map(measure_depth, value.values()), default=0)
+    return 1 + max(map(measure_depth, value), default=0) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 2**18])
+@given(value=json_values)
+def test_the_depth_is_that_of_the_value(piece: int, value: Any) -> None:
+    """The depth over a text is that over its value, wherever it is cut: brackets in strings do not count."""
+    text, depth = json.dumps(value), measure_depth(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_bounds, "_PIECE", piece)
+        for form in (text, text.encode()):
+            assert not is_deeper(form, depth)
+            assert depth == 0 or is_deeper(form, depth - 1)
+
+
+def nest(depth: int) -> bytes:
+    """A list in lists, so deep."""
+    return b"[" * depth + b"]" * depth
+
+
+def read_event(data: bytes) -> Any:
+    """The value of a piece of a stream."""
+    [value] = EventFrameReader().add_bytes(frame_event(data))
+    return value
+
+
+def read_arguments(data: bytes) -> Any:
+    """The arguments of a call."""
+    values, problem = parse_arguments(f'{{"a": {data[1:-1].decode()}}}')
+    if problem is not None:
+        raise ValueError(problem)
+    return values
+
+
+DOORS = [
+    (parse_foreign_json, ValueError),
+    (lambda data: parse_foreign_json(data.decode()), ValueError),
+    (decode_json, ProviderError),
+    (read_event, ProviderError),
+    (read_arguments, ValueError),
+    (lambda data: _parse_entries(data.decode(), "h"), SpecError),
+]
+
+
+@pytest.mark.parametrize(("read", "error"), DOORS)
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1_000, 100_000])
+def test_deep_json_is_a_clear_error_at_every_door(read: Any, error: type[Exception], depth: int) -> None:
+    """JSON may be nested so deep and not deeper, however deep: the error says so and is none of the stack."""
+    assert read(nest(MAX_DEPTH)) is not None
+    with pytest.raises(error, match="nested too deeply: more than 190"):
+        read(nest(depth))
+
+
+@pytest.mark.parametrize("length", [1, 50, 200, 4096])
+def test_the_counts_look_at_each_byte_a_fixed_number_of_times(length: int) -> None:
+    """A count takes time in proportion to the text: it goes over its pieces once, whatever stands in them."""
+    for text in (b"[" * 300 * length, b'"' * 300 * length, b"\\" * 300 * length, b'[",{' * 75 * length):
+        pieces = list(json_bounds._iterate_outside(text))
+        assert len(pieces) <= len(text) // json_bounds._PIECE + 1
+        assert sum(map(len, pieces)) <= len(text)
 
 
 @given(value=json_values)
@@ -206,3 +285,28 @@ def test_a_file_of_small_values_is_refused(tmp_path: Path, form: str) -> None:
     assert "more than 2,000,000 JSON values" in child.stderr
     assert "split it into several files" in child.stderr
     assert int(child.stdout) < ALLOWED_MIB
+
+
+def test_a_deep_line_of_a_log_file_is_refused(tmp_path: Path) -> None:
+    """A log file with a line that is nested 100,000 deep is refused before it is read."""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(nest(100_000) + b"\n")
+    with pytest.raises(ToolchartError, match="nested too deeply: more than 210"):
+        RecordFile(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b'"' + b" " * 17 * 2**20 + b'"', "larger than 16 MiB"),
+        (b'{"results": [' + b"0," * 1_000_001 + b"0]}", "more than 1,000,000 JSON values"),
+        (nest(100_000), "nested too deeply"),
+    ],
+)
+def test_a_retrieval_service_is_read_within_the_limits(body: bytes, problem: str) -> None:
+    """An answer of a document service that is too large, has too many values or is nested too deeply is the
+    failure of the call, which says so."""
+    with serve_web(lambda request: (200, {"Content-Type": "application/json"}, body)) as server:
+        service = RagService.model_validate({"url": f"http://127.0.0.1:{server.port}"})
+        with pytest.raises(ToolFailure, match=problem):
+            asyncio.run(fetch_service_json("desk", service, "/collections"))

@@ -6,10 +6,10 @@ stores nothing between turns. A conversation that continues in another process s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.execution.context import CallContext
 
@@ -96,7 +96,7 @@ def find_newest_plan(context: CallContext) -> Plan | None:
 
 def _parse_plan(content: str) -> Plan | None:
     try:
-        result = json.loads(content)
+        result = parse_foreign_json(content)
     except ValueError:
         return None
     return _accept_plan(result.get("result")) if isinstance(result, dict) else None

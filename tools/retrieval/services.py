@@ -10,16 +10,20 @@ import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolchart.specs.secrets import remember_secret, remember_spec_secrets, resolve_environment
 from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRetry
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.services import Hit
 from toolchart.workers.error_text import describe_error
+
+if TYPE_CHECKING:
+    import httpx
 
 TOP_K = 3
 ATTEMPTS = 3
@@ -27,6 +31,8 @@ FIRST_WAIT_S = 1.0
 """Seconds before the second attempt; doubled before each further one."""
 LISTING_TIMEOUT_S = 5.0
 """Longest wait for a list of collections: a page waits for it."""
+MAX_ANSWER_BYTES = 16 * 2**20
+"""Most bytes of an answer, decompressed: some thousand long passages."""
 NO_DOCUMENTS = "[No relevant documents found]"
 
 
@@ -177,7 +183,7 @@ async def query_service(
                 await asyncio.sleep(wait_s)
                 wait_s *= 2
             try:
-                answer = (await client.post(url, json=body)).raise_for_status().json()
+                answer = await _ask(client, "POST", url, json=body)
             except (httpx.HTTPError, ValueError) as error:
                 problem = describe_error(error)
                 continue
@@ -185,6 +191,24 @@ async def query_service(
                 return answer
             problem = "its answer has no list `results`"
     raise ToolFailure(problem)
+
+
+async def _ask(client: httpx.AsyncClient, method: str, url: str, **options: Any) -> Any:
+    """The JSON answer of a service, which is not read further than `MAX_ANSWER_BYTES`.
+
+    Raises:
+        ToolFailure: it is larger.
+        httpx.HTTPError: there was no answer, or one with an error status.
+        ValueError: it is not JSON, or has more values than an answer may have.
+    """
+    content = bytearray()
+    async with client.stream(method, url, **options) as response:
+        response.raise_for_status()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ToolFailure(f"its answer is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
+    return parse_foreign_json(bytes(content))
 
 
 async def list_service_collections(name: str, service: RagService) -> list[Collection]:
@@ -219,7 +243,7 @@ async def fetch_service_json(name: str, service: RagService, path: str) -> Any:
     url, headers = _find_url(name, service, path), build_service_headers(name, service)
     try:
         async with httpx.AsyncClient(headers=headers, **options) as client:
-            return (await client.get(url)).raise_for_status().json()
+            return await _ask(client, "GET", url)
     except (httpx.HTTPError, ValueError) as error:
         raise ToolFailure(describe_error(error)) from None
 

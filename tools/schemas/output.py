@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from toolchart.states.canonical_json import encode_canonical_text, parse_finite_float
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.response_format import require_schema
 from toolchart.tools.schemas.checks import ArgumentCheck
 
@@ -65,8 +66,8 @@ def _parse_json(text: str) -> tuple[Any, str]:
     if len(body) > MAX_OUTPUT:
         return None, f"the text has more than {MAX_OUTPUT} characters"
     try:
-        return json.loads(body, parse_constant=_refuse_constant, parse_float=parse_finite_float), ""
-    except (ValueError, RecursionError) as error:
+        return parse_foreign_json(body, parse_constant=_refuse_constant, parse_float=parse_finite_float), ""
+    except ValueError as error:
         return None, f"it is not JSON: {error}"
 
 

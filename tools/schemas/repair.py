@@ -8,7 +8,6 @@ value: a missing parameter stays missing, and text that was cut off is never com
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text, has_only_finite_numbers
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.tools.schemas.checks import (
     compile_schema,
     find_local_reference,
@@ -78,8 +78,8 @@ def repair_json_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
 def _is_json(raw: str) -> bool:
     """Whether the text is JSON: then the adapter refused it for another reason, such as NaN."""
     try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
+        parse_foreign_json(raw)
+    except ValueError:
         return False
     return True
 
@@ -330,8 +330,8 @@ def _parse_nested_json(value: Any, schema: Mapping[str, Any]) -> Any:
     if len(value) > MAX_TEXT:
         return None
     try:
-        parsed_value = json.loads(value)
-    except (ValueError, RecursionError):
+        parsed_value = parse_foreign_json(value)
+    except ValueError:
         return None
     is_list, is_object = isinstance(parsed_value, list), isinstance(parsed_value, dict)
     kind = "array" if is_list else "object" if is_object else None

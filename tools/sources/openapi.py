@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.specs.secrets import find_references
 from toolchart.states.chart.yaml_document import ReadingLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.json_bounds import MAX_FILE_VALUES, parse_foreign_json
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, Trust
@@ -199,7 +199,7 @@ def _parse_document(text: str, path: Path, spec_path: str) -> Any:
         raise SpecError(f"larger than {MAX_BYTES} bytes", file=str(path), path=spec_path)
     try:
         if path.suffix == ".json":
-            return json.loads(text)
+            return parse_foreign_json(text, max_values=MAX_FILE_VALUES)
         work = Work(module=__name__, function="parse_yaml", arguments={"text": text}, preload=(__name__,))
         return run_bounded(work, timeout_s=PARSING_TIMEOUT_S)
     except BoundExceeded:

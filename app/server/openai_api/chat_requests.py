@@ -7,7 +7,6 @@ the messages before it as history.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.specs.chat_messages import read_content
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import ToolDefinition
 
 
@@ -167,8 +167,8 @@ def read_output(text: str) -> Any:
     """What a client says about a call: JSON data where the text is an object, else the text."""
     if text.lstrip().startswith("{"):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            return parse_foreign_json(text)
+        except ValueError:
             return text
     return text
 

@@ -12,7 +12,6 @@ joined. A head that was signed elsewhere (`verify --seal`) shows that nobody has
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -27,6 +26,13 @@ from toolchart.engine.log.record import GENESIS, compute_line_hash, has_hash_tai
 from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError
+from toolchart.states.json_bounds import (
+    MAX_RECORD_DEPTH,
+    MAX_RECORD_VALUES,
+    ExcessError,
+    check_foreign_json,
+    parse_foreign_json,
+)
 from toolchart.states.ports import Store
 
 MAX_LINE_BYTES = 256 * 2**20
@@ -209,6 +215,10 @@ def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
                 "it is longer than any record" if len(line) == MAX_LINE_BYTES else "its end is missing"
             )
         line = line[:-1]
+        try:
+            check_foreign_json(line, max_values=MAX_RECORD_VALUES, max_depth=MAX_RECORD_DEPTH)
+        except ExcessError as error:
+            check.refuse(str(error))
         if check.missing:
             check.check_record(line)
             if not check.missing:
@@ -226,8 +236,8 @@ def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
 def _read_conversation(line: bytes) -> str | None:
     """The conversation that a first record names."""
     try:
-        return str(json.loads(line)["event"]["conversation"])
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return str(parse_foreign_json(line, max_values=MAX_RECORD_VALUES)["event"]["conversation"])
+    except (ValueError, LookupError, TypeError):
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import SpecError, format_install
-from toolchart.states.json_bounds import MAX_VALUES, has_more_values
+from toolchart.states.json_bounds import ExcessError, parse_foreign_json
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
@@ -257,11 +256,11 @@ class HttpRunner:
         text = response.body.decode(response.charset, "replace")
         if "json" not in response.content_type and self._response_path is None:
             return text
-        if len(text) > MAX_VALUES and has_more_values(text, MAX_VALUES):
-            raise ToolFailure(f"the answer has more than {MAX_VALUES:,} JSON values")
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+            value = parse_foreign_json(text)
+        except ExcessError as error:
+            raise ToolFailure(f"the answer cannot be read: {error}") from None
+        except ValueError:
             if self._response_path is None:
                 return text
             raise ToolFailure("the answer is not JSON, so response_path cannot be applied") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import parse_foreign_json
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.result import ForkResult
@@ -172,14 +172,14 @@ def _split_pairs(texts: tuple[str, ...], option: str) -> list[tuple[str, str]]:
 def _parse_setting(text: str) -> Any:
     """Return the JSON value of the text; the text itself if it is not JSON."""
     try:
-        return json.loads(text)
+        return parse_foreign_json(text)
     except ValueError:
         return text
 
 
 def _parse_tool_result(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_foreign_json(text)
     except ValueError as error:
         raise SpecError(
             f"the result of {name!r} is not JSON: {error}", hint='write a text in quotes: "..."'
