@@ -12,6 +12,8 @@ import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from toolchart.states.errors import ToolchartError
+
 
 def find_running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread; None where none does."""
@@ -19,6 +21,22 @@ def find_running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def get_asyncio_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of asyncio that runs the caller: asked before anything is taken or written.
+
+    Raises:
+        ToolchartError: something else runs the coroutine, such as trio.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ToolchartError(
+            "this coroutine is not run by asyncio, which Toolchart needs\n"
+            "  in a trio program call the blocking form in a thread: "
+            "`await trio.to_thread.run_sync(agent.run, message)`; with anyio choose its asyncio backend"
+        ) from None
 
 
 def begin_generator(generator: AsyncGenerator[Any]) -> None:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from toolchart.engine.event_loops import get_asyncio_loop
 from toolchart.engine.log.leases import name_worker
 from toolchart.states.errors import LeaseLost, LogBusy, ToolchartError
 from toolchart.states.ports import LEASE_S, InboxEntry, Lease, RecordBatch, Store
@@ -242,10 +243,10 @@ class LeaseKeeper:
         Raises:
             LeaseHeld: another worker, or another engine of this process, works on it.
         """
+        loop = get_asyncio_loop()  # before a lease is taken that could not be kept
         worker, asked_at = name_worker(self._number), read_clock_s()
         take = partial(self._store.acquire_lease, conversation, worker, self._lease_s)
         lease = await self.call_store(take, on_abandon=self._return_lease)
-        loop = asyncio.get_running_loop()
         held = HeldLease(lease, asked_at + self._safe_s, loop, [conversation])
         self.held[conversation] = self._roots[conversation] = held
         self._by_loop.setdefault(loop, {})[conversation] = held

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolchart.engine.event_loops import begin_generator, find_running_loop
+from toolchart.engine.event_loops import begin_generator, find_running_loop, get_asyncio_loop
 from toolchart.providers.hosts import find_host
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls
@@ -109,7 +109,7 @@ class ModelHosts:
         Those of other event loops are closed by their loops, as soon as they run; those of dead ones are
         dropped.
         """
-        loop = asyncio.get_running_loop()
+        loop = get_asyncio_loop()
         with self._lock:
             loops, self._loops = self._loops, {}
         for key in (loop, None):

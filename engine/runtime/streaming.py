@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeAlias
 
 import msgspec
 
+from toolchart.engine.event_loops import get_asyncio_loop
 from toolchart.engine.runtime.answer_form import AnswerType, make_answer_type
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, iterate_in_thread
 from toolchart.engine.runtime.parts import DeltaObserver, Observer
@@ -173,6 +174,7 @@ def stream_turn(turn: ObservableTurn, output_type: Any = None) -> TurnStream[Any
 
 
 async def _watch_turn(turn: ObservableTurn, output_type: Any) -> AsyncGenerator[Piece[Any], None]:
+    loop = get_asyncio_loop()
     queue: asyncio.Queue[StepTaken | Delta | None] = asyncio.Queue()
     form = None if output_type is None else make_answer_type(output_type)
     reader = None if form is None or form.is_text else _PartialReader(form)
@@ -180,7 +182,8 @@ async def _watch_turn(turn: ObservableTurn, output_type: Any) -> AsyncGenerator[
         turn(
             observer=lambda event, step: queue.put_nowait(StepTaken(event=event, step=step)),
             on_delta=queue.put_nowait,
-        )
+        ),
+        loop=loop,
     )
     running.add_done_callback(lambda _: queue.put_nowait(None))
     try:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from toolchart.engine.event_loops import get_asyncio_loop
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation
@@ -62,6 +63,7 @@ class Recovery:
 
     async def recover(self, at_once: int) -> list[RecoveredTurn]:
         """Look once, and go on with every conversation that was found, at most `at_once` at a time."""
+        get_asyncio_loop()
         permits = asyncio.Semaphore(at_once)
         names = await self._list_unfinished()
         turns = await asyncio.gather(*(self._recover_one(name, permits) for name in names))
@@ -79,6 +81,7 @@ class Recovery:
         Args:
             find: what goes on with a conversation; None is this for all.
         """
+        get_asyncio_loop()
         permits, busy = asyncio.Semaphore(at_once), set[str]()
 
         async def recover_found(name: str) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from toolchart.app.cli.commands.keeping import import_
+from toolchart.app.cli.parameters.keys import read_public_keys
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
 
 RunCli = Callable[..., Any]
@@ -291,6 +293,24 @@ def test_nothing_but_regular_files_is_read(door: str, file: str, run_cli: RunCli
     assert result.code == 2, result.err
     assert file in result.err
     assert result.out == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("file", ["pipe", "/dev/zero"])
+def test_what_a_spec_or_an_option_names_is_a_regular_file_too(
+    file: str, run_cli: RunCli, work_dir: Path
+) -> None:
+    """An OpenAPI document of a spec and a file of public keys are read by the same function."""
+    os.mkfifo(work_dir / "pipe")
+    (work_dir / "agent.yaml").write_text(
+        "llms: {m: {provider: scripted, model: m, replies: [x]}}\n"
+        f"responses: [{{llm: m}}]\ntools: {{openapi: [{{document: {file}}}]}}\n"
+    )
+    result = run_cli("tools", "list", "agent.yaml")
+    assert "no regular file" in result.err
+    assert file in result.err
+    with pytest.raises(SpecError, match="no regular file"):
+        read_public_keys((file,), ())
 
 
 def test_nothing_is_no_archive(run_cli: RunCli, work_dir: Path, exported: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import find_references
 from toolchart.states.chart.yaml_document import ReadingLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
@@ -123,7 +124,7 @@ def _read_short_document(path: Path, spec_path: str) -> dict[str, Any]:
         size = path.stat().st_size if path.is_file() else None
         if size is not None and size <= MAX_SHORT_BYTES:
             document = read_yaml(
-                path.read_text("utf-8"), str(path), limits=DOCUMENT_LIMITS, misread_words="convert"
+                read_regular_file(path).decode(), str(path), limits=DOCUMENT_LIMITS, misread_words="convert"
             ).data
             return document if isinstance(document, dict) else {}
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -183,7 +184,7 @@ def _load_document(source: str | dict[str, Any], spec_path: str, context: Loadin
     if isinstance(source, str):
         path = context.base_folder / source
         try:
-            text = path.read_text("utf-8")
+            text = read_regular_file(path).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(f"cannot be read: {error}", file=str(path), path=spec_path) from None
         source = _parse_document(text, path, spec_path)

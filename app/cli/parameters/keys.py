@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolchart.specs.document_files import read_regular_file
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -73,6 +74,6 @@ def _parse_public_keys(text: str, source: str) -> list[Ed25519PublicKey]:
 
 def _read_file(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        return read_regular_file(Path(path)).decode("utf-8", "replace")
     except OSError as error:
         raise SpecError(f"the key cannot be read: {error.strerror}", file=path) from None

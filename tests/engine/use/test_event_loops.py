@@ -12,15 +12,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import make_spec
+from agents import make_function_tool, make_spec, reply_with_calls
 from counting_host import TEXT, CountingHost, serve_counting_host
 
-from toolchart import Engine, Turn, arerun
+from toolchart import Engine, ToolchartError, Turn, arerun
 from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
 
 LOOPS = 6
+
+ASYNC_CALLS: dict[str, Callable[[Engine], Any]] = {
+    "arun": lambda engine: engine.arun("hi", conversation="new"),
+    "arun_once": lambda engine: engine.arun_once("hi", conversation="new"),
+    "stream": lambda engine: anext(engine.stream("hi", conversation="new")),
+    "aapprove": lambda engine: engine.conversation("open").aapprove(),
+    "acancel": lambda engine: engine.conversation("open").acancel(),
+    "asay": lambda engine: engine.conversation("open").asay("hi"),
+    "arecover": lambda engine: engine.arecover(),
+    "awatch_unfinished": lambda engine: engine.awatch_unfinished(print),
+    "aclose": lambda engine: engine.aclose(),
+}
+
+
+@pytest.mark.parametrize("call", ASYNC_CALLS)
+def test_what_another_library_runs_is_refused(call: str) -> None:
+    """A coroutine of an engine that asyncio does not run, as under trio, ends with an error that names the
+    way out. Nothing is written and no lease is left: the same call goes on in asyncio."""
+    spec = make_spec(chart="approval", approval={"default": "ask"})
+    add = make_function_tool("add", {"type": "object"}, lambda _: 1)
+    replies: list[Any] = [reply_with_calls(("add", {})), "x"]
+    providers = {"model": ScriptedProvider(replies)}
+    with Engine(spec, log="memory", functions=[add], providers=providers) as engine:
+        engine.run("go", conversation="open")
+        before = {name: list(engine.store.read_lines(name)) for name in engine.store.list_conversations()}
+        with pytest.raises(ToolchartError, match="not run by asyncio") as caught:
+            ASYNC_CALLS[call](engine).__await__().send(None)
+        assert "trio.to_thread.run_sync" in str(caught.value)
+        now = {name: list(engine.store.read_lines(name)) for name in engine.store.list_conversations()}
+        assert now == before
+        assert not list(engine.store.list_leases())
+
 
 ENTRIES: dict[str, dict[str, Any]] = {
     "chat": {"provider": "openai", "base_url": "%s/v1"},
