@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from pair_page import MEASURES, show_log
 from pair_runs import FRAMEWORKS, RELEASES, TASKS, TOOLCHART, VARIABLE, find_python, run_program
 from scripted_host import list_texts
 
@@ -20,7 +22,10 @@ RUNS = [
 def test_every_program_of_a_pair_does_the_same(
     task: str, framework: str, release: str, tmp_path: Path
 ) -> None:
-    """Each program prints the lines of its task, runs its calls with the same values, and asks as often."""
+    """Each program prints the lines of its task, runs its calls with the same values, and asks as often.
+
+    Our log verifies and replays afterwards, and shows what the page says.
+    """
     python = find_python(framework, release)
     if python is None:
         pytest.skip(f"{VARIABLE} names no folder that .ci/install_pairs has filled")
@@ -31,3 +36,6 @@ def test_every_program_of_a_pair_does_the_same(
     most = TASKS[task].most_texts
     if most is not None:
         assert max(len(list_texts(request)) for request in outcome.host.requests) <= most
+    if framework == TOOLCHART and TASKS[task].steps:
+        shown = json.loads(MEASURES.read_text("utf-8"))["shown"]
+        assert show_log(tmp_path) == shown[task], "run: python tests/pairs/test_pairs_doc.py"

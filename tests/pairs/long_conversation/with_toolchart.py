@@ -2,7 +2,7 @@
 
 import sys
 
-from toolchart import Agent, Engine
+from toolchart import Agent
 
 
 def add(total: int, amount: int) -> int:
@@ -25,8 +25,9 @@ def say() -> None:
 
 def read() -> None:
     """Read the whole conversation."""
-    with Engine(clerk.spec()) as engine:
-        texts = [part.content for part in engine.conversation("c1").messages if part.role == "user"]
+    with clerk.open() as desk:
+        messages = desk.conversation("c1").messages
+    texts = [message.content for message in messages if message.role == "user"]
     print(f"{len(texts)} messages, from {texts[0]!r} to {texts[-1]!r}")
 
 
