@@ -2,8 +2,10 @@
 
     python benchmarks/agents.py [--rounds 5] [--beside TREE]
 
-The turn has two replies and a call of a tool. The log is in memory, or in SQLite. Milliseconds of processor
-time of a turn; each measurement runs in a process of its own, and the medians are printed.
+The turn has two replies and a call of a tool. The log is in memory, or in SQLite. `open` begins a
+conversation with each turn, and `owner` one of an owner; `handle` goes on with one conversation, and
+`own handle` with one of an owner. Milliseconds of processor time of a turn; each measurement runs in a
+process of its own, and the medians are printed, with their ratios to an agent that is open.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ def measure(name: str) -> float:
         if form == "run":
             return _measure_turns(lambda: agent.run("go", log=address))
         with agent.open(log=address) as opened:
-            return _measure_turns(lambda: opened.run("go"))
+            own = opened.conversation("c", owner="ada" if form == "own handle" else None)
+            turns: dict[str, Callable[[], object]] = {
+                "open": lambda: opened.run("go"),
+                "owner": lambda: opened.run("go", owner="ada"),
+                "handle": lambda: own.send("go"),
+                "own handle": lambda: own.send("go"),
+            }
+            return _measure_turns(turns[form])
 
 
 def _measure_turns(turn: Callable[[], object]) -> float:
@@ -53,8 +62,14 @@ def main() -> None:
     if options.run:
         print(measure(options.run))
         return
-    names = [f"{form} on {log}" for log in ("memory", "sqlite") for form in ("run", "open")]
-    beside.measure_medians(__file__, names, options)
+    logs, forms = ("memory", "sqlite"), ("run", "open", "owner", "handle", "own handle")
+    medians = beside.measure_medians(
+        __file__, [f"{form} on {log}" for log in logs for form in forms], options
+    )
+    print()
+    for log in logs:
+        ratios = [f"{form} {medians[f'{form} on {log}'] / medians[f'open on {log}']:.2f}" for form in forms]
+        print(f"{log}, times an agent that is open: {', '.join(ratios)}")
 
 
 if __name__ == "__main__":

@@ -43,17 +43,26 @@ def run_apart(
     return process
 
 
-def measure_medians(script: str, names: Sequence[str], options: argparse.Namespace) -> None:
-    """Measure each name in rounds, the trees by turns, and print the medians."""
+def measure_medians(script: str, names: Sequence[str], options: argparse.Namespace) -> dict[str, float]:
+    """Measure the names in rounds, one after the other and the trees by turns, and print the medians.
+
+    Returns:
+        The medians of this tree, by name.
+    """
     trees = list_trees(options.beside)
     width = max(map(len, names)) + 2
     print(" " * width + "".join(f"{name:>12}" for name in ("this tree", "beside")[: len(trees)]))
-    for name in names:
-        rounds = [
-            [float(run_apart(script, tree, name).stdout) for tree in trees] for _ in range(options.rounds)
-        ]
-        medians = [statistics.median(costs) for costs in zip(*rounds, strict=True)]
-        print(f"{name:{width}}" + "".join(f"{cost:>12.3f}" for cost in medians), flush=True)
+    rounds = [
+        {name: [float(run_apart(script, tree, name).stdout) for tree in trees] for name in names}
+        for _ in range(options.rounds)
+    ]
+    medians = {
+        name: [statistics.median(costs) for costs in zip(*(costs[name] for costs in rounds), strict=True)]
+        for name in names
+    }
+    for name, costs in medians.items():
+        print(f"{name:{width}}" + "".join(f"{cost:>12.3f}" for cost in costs))
+    return {name: costs[0] for name, costs in medians.items()}
 
 
 Measurement = Callable[[], float]
