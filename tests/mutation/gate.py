@@ -231,6 +231,8 @@ GROUPS: dict[str, Group] = {
             "engine/test_shared_conversations.py",
             "engine/test_inbox_rule.py",
             "engine/test_resting_children.py",
+            "engine/durable/test_stretches.py",
+            "app/serve/test_durable_serving.py",
             "engine/test_owners.py",
             "security/test_inbox_entries.py",
         ),
