@@ -284,7 +284,7 @@ class Engine:
             follows: as for `arun`; None is any record.
         """
         item = replace(self._build_turn_item(name, message, options), follows=follows)
-        return await self._put_turn_item(item, options)
+        return cast("Turn", await self._inbox.put(item))  # it has options
 
     async def arun_submitted(self, conversation: str, key: str, message: str, options: TurnOptions) -> Turn:
         """As `arun`, for a message that lies in the store under a key of `Store.submit`.
@@ -292,16 +292,6 @@ class Engine:
         The commit that records it takes it out of there.
         """
         item = replace(self._build_turn_item(conversation, message, options), submission=key)
-        return await self._put_turn_item(item, options)
-
-    async def _put_turn_item(self, item: Item, options: TurnOptions) -> Turn:
-        """Put a message in that may begin a turn.
-
-        Raises:
-            SpecError: it brings a history, and the conversation has messages already.
-        """
-        if options.get("history"):
-            self._agent.require_no_messages(item.conversation)
         return cast("Turn", await self._inbox.put(item))  # it has options
 
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
@@ -309,12 +299,14 @@ class Engine:
 
         Raises:
             NotFound: the conversation has another owner.
-            SpecError: it has other tags.
+            SpecError: it has other tags, or has messages already and the options bring a history.
         """
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
             self.owners.forget(name)
+        if options.get("history"):
+            self._agent.require_no_messages(name)
         return Item(
             conversation=name,
             event=UserSaid(message=message, author=options.get("author") or ""),
