@@ -284,6 +284,8 @@ class Engine:
             follows: as for `arun`; None is any record.
         """
         item = replace(self._build_turn_item(name, message, options), follows=follows)
+        if options.get("history"):
+            self._agent.require_no_messages(name)
         return cast("Turn", await self._inbox.put(item))  # it has options
 
     async def arun_submitted(self, conversation: str, key: str, message: str, options: TurnOptions) -> Turn:
@@ -292,6 +294,8 @@ class Engine:
         The commit that records it takes it out of there.
         """
         item = replace(self._build_turn_item(conversation, message, options), submission=key)
+        if options.get("history"):
+            self._agent.require_no_messages(conversation)
         return cast("Turn", await self._inbox.put(item))  # it has options
 
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
@@ -299,14 +303,12 @@ class Engine:
 
         Raises:
             NotFound: the conversation has another owner.
-            SpecError: it has other tags, or has messages already and the options bring a history.
+            SpecError: it has other tags.
         """
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
             self.owners.forget(name)
-        if options.get("history"):
-            self._agent.require_no_messages(name)
         return Item(
             conversation=name,
             event=UserSaid(message=message, author=options.get("author") or ""),
