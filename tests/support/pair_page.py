@@ -61,7 +61,7 @@ process needs no log in the other two.
 In Toolchart the second process needs the id of the conversation only. The call that waits in the child
 is listed by the parent's turn. Pydantic AI has no agent as a tool: the program hands the child's
 conversation on, and goes on with both. The Agents SDK keeps the child in the state of the run. Who runs
-`approve` twice gives the money twice in the other two, because nothing marks their file as used;
+`approve` twice completes the run twice in the other two, because nothing marks their file as used;
 Toolchart refuses the second one.
 
 The others are better here: the state is one JSON text, which the program may keep where it likes; a log
