@@ -248,13 +248,21 @@ def test_a_silent_server_is_left_out_and_ended(is_stubborn: bool, tmp_path: Path
     assert is_gone(process)
 
 
-def test_an_engine_with_a_silent_server_is_left_without_an_error(tmp_path: Path) -> None:
-    """Leaving an engine beside a server that does not answer ends it quietly."""
-    process = tmp_path / "process"
-    silent = make_silent_server(process, is_stubborn=True)
-    with make_engine([], tools={"mcp": {"silent": silent}}) as engine:
-        assert any("no answer within 1 s" in warning for warning in engine.tools.warnings)
-    assert is_gone(process)
+def test_an_engine_with_silent_servers_is_left_without_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaving an engine beside servers that do not answer ends it quietly, and each of their processes. While
+    a process is being ended, nothing cancels that a second time, however short the time to close is."""
+    monkeypatch.setattr(mcp, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(mcp, "CANCEL_TIMEOUT_S", 300.0)
+    processes = [tmp_path / f"process-{number}" for number in range(4)]
+    servers = {
+        process.name: make_silent_server(process, is_stubborn=number % 2 == 0)
+        for number, process in enumerate(processes)
+    }
+    with make_engine([], tools={"mcp": servers}) as engine:
+        assert [("no answer within 1 s" in warning) for warning in engine.tools.warnings] == [True] * 4
+    assert all(map(is_gone, processes))
 
 
 _OLD_SERVER = """

@@ -37,10 +37,10 @@ from toolchart.workers.error_text import MAX_CAUSES, describe_error, list_first_
 
 Value = TypeVar("Value")
 
-CLOSE_TIMEOUT_S = 5.0
-"""How long servers may take to end by themselves; after that their processes are killed."""
-KILL_TIMEOUT_S = 5.0
-"""How long a session that was cancelled may take for that."""
+CLOSE_TIMEOUT_S = 10.0
+"""How long a session may take to end. The library kills a process that does not end within some 4 s."""
+CANCEL_TIMEOUT_S = 5.0
+"""How long it may take to end when it is cancelled after that."""
 MAX_TOOLS = 500
 MAX_PAGES = 100
 """Most pages of a server's list of tools."""
@@ -269,7 +269,7 @@ class _SessionLoop:
 def _close_servers(servers: Sequence[_Server], session_loop: _SessionLoop) -> None:
     """End all sessions at the same time, then the loop; a server that does not end raises nothing."""
     closings = [session_loop.submit(server.close()) for server in servers]
-    wait(closings, CLOSE_TIMEOUT_S + KILL_TIMEOUT_S)
+    wait(closings, CLOSE_TIMEOUT_S + CANCEL_TIMEOUT_S)
     session_loop.close()
 
 
@@ -287,6 +287,7 @@ class _Server:
         self._session: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._stop: asyncio.Event | None = None
+        self._is_cancelled = False
         self.warnings: list[str] = []
         self._last_words: _LastWords | None = None
 
@@ -299,46 +300,52 @@ class _Server:
         return f"{text}; it wrote to standard error: {strike_secrets(' / '.join(lines))}" if lines else text
 
     async def list_server_tools(self) -> list[Any]:
-        """Open the session and list the server's tools, page by page up to `MAX_TOOLS`.
+        """Open the session and list the server's tools. Where that fails, the session ends.
 
         Raises:
             SpecError: the list has too many pages, or comes again.
             _NoAnswer: that took longer than `start_timeout_ms`.
         """
-        async with self._limit_start(), self._end_session_if_failed():
-            await self._ensure_session()
-            tools, cursor = [], None
-            seen_cursors: set[str] = set()
-            for _ in range(MAX_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
-                tools += page.tools
-                cursor = page.next_cursor
-                if not cursor or len(tools) >= MAX_TOOLS:
-                    return tools
-                if cursor in seen_cursors:
-                    raise SpecError("its list of tools comes again")
-                seen_cursors.add(cursor)
-            raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
+        try:
+            async with self._limit_start():
+                await self._ensure_session()
+                return await self._read_list()
+        except BaseException:
+            self._cancel_session()
+            raise
+
+    async def _read_list(self) -> list[Any]:
+        """The list, page by page up to `MAX_TOOLS`."""
+        tools, cursor = [], None
+        seen_cursors: set[str] = set()
+        for _ in range(MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor or len(tools) >= MAX_TOOLS:
+                return tools
+            if cursor in seen_cursors:
+                raise SpecError("its list of tools comes again")
+            seen_cursors.add(cursor)
+        raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
 
     @asynccontextmanager
     async def _limit_start(self) -> AsyncIterator[None]:
-        """Give a part of a start its time: `_NoAnswer` after that."""
+        """Give a start its time. After that the session ends, with its process, and it is `_NoAnswer`."""
         seconds = self.settings.start_timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
+            self._cancel_session()
             raise _NoAnswer(f"no answer within {seconds:g} s (`start_timeout_ms`)") from None
 
-    @asynccontextmanager
-    async def _end_session_if_failed(self) -> AsyncIterator[None]:
-        """End the session and its process at once where the server is left out."""
-        try:
-            yield
-        except BaseException:
-            if self._session is not None:
-                self._session.cancel()
-            raise
+    def _cancel_session(self) -> None:
+        """Cancel the session, and never twice: the library then ends the process, and a second cancellation
+        would stop it in the middle of that."""
+        if self._session is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            self._session.cancel()
 
     async def _ensure_session(self) -> None:
         """Open a session where there is none; calls that come meanwhile wait for the same one."""
@@ -346,8 +353,12 @@ class _Server:
             self._ready = asyncio.get_running_loop().create_future()
             self._stop = asyncio.Event()
             self._session = asyncio.ensure_future(self._hold_session(self._ready, self._stop))
+            self._is_cancelled = False
         assert self._ready is not None, "made with the session"
-        await asyncio.shield(self._ready)
+        if not self._ready.done():
+            async with self._limit_start():
+                await asyncio.shield(self._ready)
+        await self._ready
 
     async def _hold_session(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         """Open the session, hold it until `stop` is set, and close it, all in one task.
@@ -359,11 +370,10 @@ class _Server:
         mode: Literal["auto", "legacy"] = "auto" if self.settings.handshake == "auto" else "legacy"
         try:
             async with AsyncExitStack() as stack:
-                async with self._limit_start():
-                    transport = await self._open_transport(stack)
-                    begin = time.monotonic()
-                    self._client = await stack.enter_async_context(Client(transport, mode=mode))
-                    self._note_discovery(time.monotonic() - begin)
+                transport = await self._open_transport(stack)
+                begin = time.monotonic()
+                self._client = await stack.enter_async_context(Client(transport, mode=mode))
+                self._note_discovery(time.monotonic() - begin)
                 ready.set_result(None)
                 await stop.wait()
         except BaseException as error:
@@ -443,14 +453,16 @@ class _Server:
         return value
 
     async def close(self) -> None:
-        """End the session; where it does not end in `CLOSE_TIMEOUT_S`, cancel it, and so kill its process."""
-        if self._session is None or self._stop is None:
+        """End the session; the MCP library kills a server process that does not end by itself."""
+        if self._session is None or self._stop is None or self._ready is None:
             return
         self._stop.set()
+        if not self._ready.done():
+            self._cancel_session()
         _, late = await asyncio.wait({self._session}, timeout=CLOSE_TIMEOUT_S)
         if late:
-            self._session.cancel()
-            await asyncio.wait(late, timeout=KILL_TIMEOUT_S)
+            self._cancel_session()
+            await asyncio.wait(late, timeout=CANCEL_TIMEOUT_S)
 
 
 def _is_answer(error: BaseException) -> bool:
