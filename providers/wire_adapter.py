@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.descriptor import StreamAccumulator
-from toolchart.providers.shared.failures import check_object, convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import (
+    build_bad_response_error,
+    check_object,
+    convert_exceptions,
+    raise_for_status,
+)
 from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
@@ -28,7 +33,7 @@ from toolchart.providers.transport.stream_frames import (
     read_end,
 )
 from toolchart.states.call_arguments import quote_repeated_keys
-from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
+from toolchart.states.json_bounds import DepthError, ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
@@ -169,6 +174,8 @@ def decode_json(content: bytes) -> Any:
     with convert_exceptions(ValueError):
         try:
             check_foreign_json(content)
+        except DepthError as error:  # as an answer that is no JSON: the next one may be another
+            raise build_bad_response_error(f"the answer cannot be read: {error}") from None
         except ExcessError as error:
             raise build_excess_error(f"the answer cannot be read: {error}") from None
         # The names of calls in any API: an answer without any is read at once.

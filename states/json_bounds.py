@@ -54,6 +54,10 @@ class ExcessError(ValueError):
     """A JSON text has more values or is nested deeper than it may be; the message has the limit."""
 
 
+class DepthError(ExcessError):
+    """It is nested deeper than it may be."""
+
+
 def parse_foreign_json(text: bytes | str, *, max_values: int = MAX_VALUES, **hooks: Any) -> Any:
     """The value of a JSON text from outside, which is counted first.
 
@@ -70,7 +74,7 @@ def parse_foreign_json(text: bytes | str, *, max_values: int = MAX_VALUES, **hoo
     try:
         return json.loads(text, **hooks)
     except RecursionError:  # a text that is no JSON, or a stack that was nearly full before
-        raise ExcessError("it is nested too deeply") from None
+        raise DepthError("it is nested too deeply") from None
 
 
 def check_foreign_json(
@@ -84,7 +88,7 @@ def check_foreign_json(
     if has_more_values(text, max_values):
         raise ExcessError(f"it has more than {max_values:,} JSON values; none was read")
     if is_deeper(text, max_depth):
-        raise ExcessError(f"it is nested too deeply: more than {max_depth} lists and objects in each other")
+        raise DepthError(f"it is nested too deeply: more than {max_depth} lists and objects in each other")
 
 
 def has_more_values(text: bytes | str, limit: int) -> bool:
