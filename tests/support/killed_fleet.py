@@ -323,7 +323,8 @@ class Fleet:
             process.join(MAX_WAIT_S)
         codes = {process.exitcode for process in self._workers}
         # A command that is not yet ready for a signal ends by it.
-        assert codes <= {0, -signal.SIGTERM} if self._runs_command else codes == {0}, self.read_faults()
+        allowed = {0, -signal.SIGTERM} if self._runs_command else {0}
+        assert codes <= allowed, f"the workers ended with {sorted(codes)}: {self.read_faults()}"
 
     def _wait_for_end(self) -> None:
         """Wait until no conversation is open and the queue is empty; fail where nothing goes on."""
