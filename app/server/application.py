@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart import __version__
-from toolchart.app.server import status
+from toolchart.app.server import metrics, status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
 from toolchart.app.server.answers import JsonAnswer, Refusal
@@ -113,6 +113,7 @@ async def describe_api(request: Request) -> JsonAnswer:
 
 ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
+    metrics.ROUTES,
     _API,
     conversations.ROUTES,
     copies.ROUTES,

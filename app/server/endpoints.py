@@ -113,6 +113,7 @@ def make_route(endpoint: Endpoint) -> Route:
     carry_out = answer_once(endpoint.answer) if endpoint.answers_once else endpoint.answer
 
     async def answer_request(request: Request) -> Any:
+        request.state.route = endpoint.path
         request.state.access = access = find_access(request)
         if endpoint.role is not None:
             if access is None and endpoint.is_page:

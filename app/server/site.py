@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from starlette.requests import Request
@@ -17,11 +17,15 @@ from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
 from toolchart.app.server.answers import Refusal, make_not_found
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.conversations.live_turns import LiveTurns
+from toolchart.app.server.figures import ServerFigures
 from toolchart.app.server.protocols.client_tools import ClientTools
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
+
+if TYPE_CHECKING:
+    from toolchart.engine.durable.fleet.metrics import QueueFigures
 
 _ERRORS_S = 2.0
 """Seconds that the errors of stopped turns have to reach their clients."""
@@ -123,7 +127,11 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Site:
-    """One engine with its tokens and limits; the application of `build_application` serves it."""
+    """One engine with its tokens and limits; the application of `build_application` serves it.
+
+    Args:
+        read_queue: reads what the queue of the workers holds, where workers run the turns; blocking.
+    """
 
     def __init__(
         self,
@@ -132,8 +140,10 @@ class Site:
         *,
         settings: SiteSettings | None = None,
         limits: Limits | None = None,
+        read_queue: Callable[[], Sequence[QueueFigures]] | None = None,
     ) -> None:
         self.engine = engine
+        self.read_queue = read_queue
         self.settings = settings or SiteSettings()
         self.limits = limits or Limits()
         self.client_tools = ClientTools(engine, self.limits.tools, self.limits.tool_sets)
@@ -149,6 +159,8 @@ class Site:
         self.readers = Slots("event streams", self.limits.readers)
         self.feeds = Feeds(engine.store, self.limits.reader_queue)
         self.live_turns = LiveTurns(engine, self.feeds, self.turns, self.client_tools.find_engine)
+        self.figures = ServerFigures()
+        engine.watch_turns(self.figures)
         engine.watch_records(self._note_records)
         self.client_tools.watch_records(self._note_records)
         self.running: dict[str, Any] = {}

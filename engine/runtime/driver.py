@@ -138,7 +138,7 @@ class Driver:
             LogConflict, LogUnavailable: a record could not be written; its effects were not performed.
             NoRecordedAnswer: the turn runs from a log that has no answer to what it asks for.
         """
-        telemetry = self.dependencies.telemetry
+        telemetry, before = self.dependencies.telemetry, self.snapshot
         if telemetry is not None and not self._is_over:
             telemetry.begin_turn(self.conversation, self.snapshot)
         try:
@@ -157,6 +157,9 @@ class Driver:
         finally:
             if telemetry is not None:
                 telemetry.end_turn(self.conversation, self.snapshot)
+            if not self._is_over and self.snapshot is not before:
+                for watcher in self.dependencies.watchers:
+                    watcher.note_rest(self.conversation, waits=self.waits_for_outside)
 
     async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""
@@ -367,6 +370,8 @@ class Driver:
             )
         if dependencies.telemetry is not None:
             dependencies.telemetry.record_step(self.conversation, event, new_step)
+        for watcher in dependencies.watchers:
+            watcher.record_step(self.conversation, event, new_step)
         if dependencies.debug_files is not None:
             dependencies.debug_files.record_step(self.conversation, event, new_step)
         if dependencies.answer_stream is not None:

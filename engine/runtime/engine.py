@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from toolchart.engine.log.owned import KnownOwners
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
-    from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
+    from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer, TurnWatcher
     from toolchart.engine.runtime.prompt_context import PromptFunction
     from toolchart.engine.runtime.result import Turn
     from toolchart.engine.runtime.streaming import TurnStream
@@ -600,6 +600,13 @@ class Engine:
         """
         refuse_async_function("listener", listener)
         self._log.listeners[listener] = None
+
+    def watch_turns(self, watcher: TurnWatcher) -> None:
+        """Have every turn noted from now on that runs in this engine, in its sub-agents or its `with_tools`.
+
+        The watcher is called in the event loop of the turn, so it must be quick, and it must not raise.
+        """
+        self._parts.watchers.append(watcher)
 
     # -- recovery and stopping ---------------------------------------------------------------------
 

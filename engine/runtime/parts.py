@@ -67,6 +67,24 @@ Asker = Callable[[AskPerson], Awaitable[Answered | None] | Answered | None]
 Observer = Callable[[Event, Step], None]
 """Called with every event and its step after the record is noted; for display only."""
 
+
+class TurnWatcher(Protocol):
+    """Notes what the turns of an engine do, those of its sub-agents and of its `with_tools` too; it changes
+    nothing. Whoever counts for an operator, where `Observer` is one turn's display."""
+
+    def record_step(self, conversation: str, event: Event, step: Step) -> None:
+        """Note a step whose record was made; it becomes durable before anything follows it."""
+        ...
+
+    def note_rest(self, conversation: str, *, waits: bool) -> None:
+        """Note that work on a turn has stopped and the turn is still open.
+
+        Args:
+            waits: whether it waits for somebody outside; else it was stopped, or has failed.
+        """
+        ...
+
+
 DeltaObserver = Callable[[Delta], None]
 """Called with each delta of a streamed reply; for display only."""
 
@@ -209,6 +227,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     telemetry: Telemetry | None = None
     """Makes spans of what happens; it changes nothing."""
+    watchers: list[TurnWatcher] = msgspec.field(default_factory=list)
+    """One list for the engine, its `with_tools` and all children, so that whoever comes later sees all."""
     longest_wait_s: float | None = None
     """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
     batches: BatchCollector = msgspec.field(default_factory=BatchCollector)

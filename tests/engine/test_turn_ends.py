@@ -22,7 +22,8 @@ from toolchart.engine.runtime.result import Turn
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.states.content import HostCallPart, ImagePart
-from toolchart.states.events import Event
+from toolchart.states.errors import IllegalEvent
+from toolchart.states.events import Decided, Event
 from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.testing import TurnableClock
 
@@ -357,4 +358,59 @@ async def test_a_defect_of_an_adapter_ends_the_turn_and_is_told() -> None:
     failed = json.loads(list(engine.store.read_lines("c"))[-1])["event"]
     assert failed["kind"] == "bad_response"
     assert "the adapter counted nothing" in failed["message"]
+    await engine.aclose()
+
+
+class Watcher:
+    """Notes the ends of turns, and where a turn comes to rest without one."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def record_step(self, conversation: str, event: Event, step: Any) -> None:
+        """Note an end."""
+        if step.ends_turn:
+            self.seen.append((conversation, event.TYPE))
+
+    def note_rest(self, conversation: str, *, waits: bool) -> None:
+        """Note a rest."""
+        self.seen.append((conversation, "waits" if waits else "stopped"))
+
+
+class HangingModel(ScriptedProvider):
+    """A model that has no answer to one message."""
+
+    def __init__(self, replies: Sequence[Any]) -> None:
+        super().__init__(replies)
+        self.is_asked = asyncio.Event()
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply, unless it is asked for one that never comes."""
+        if request.messages[-1].content == "hang":
+            self.is_asked.set()
+            await asyncio.Event().wait()
+        return await super().complete(request)
+
+
+async def test_a_watcher_sees_every_end_and_every_rest() -> None:
+    """A watcher that comes when the engine is open sees how each turn ends, also in its `with_tools`, and
+    each rest of one that stays open: whether it waits for somebody or was stopped. A decision that is refused
+    is no rest."""
+    model = HangingModel(["One.", reply_with_calls(("echo", {"text": "a"})), "Two.", "Three."])
+    spec = make_spec(chart="approval", approval={"default": "ask"})
+    engine, watcher = Engine(spec, log="memory", providers={"model": model}), Watcher()
+    await engine.arun("0", conversation="before")
+    engine.watch_turns(watcher)
+    (waiting,) = (await engine.arun("1", conversation="c")).pending_approvals
+    with pytest.raises(IllegalEvent):
+        await engine.adecide("c", Decided(call_id="none", approved=True))
+    await engine.adecide("c", Decided(call_id=waiting.id, approved=True))
+    other = engine.with_tools([make_function_tool("more", {"type": "object"}, lambda _: "more")])
+    await other.arun("2", conversation="d")
+    stopped = asyncio.create_task(engine.arun("hang", conversation="e"))
+    await model.is_asked.wait()
+    await engine.astop(0.0)
+    await asyncio.wait((stopped,))
+    assert watcher.seen == [("c", "waits"), ("c", "replied"), ("d", "replied"), ("e", "stopped")]
+    await other.aclose()
     await engine.aclose()

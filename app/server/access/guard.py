@@ -73,9 +73,11 @@ class Guard:
             await self._app(scope, self._limit_body(scope, receive), answer.send)
         except Exception as error:
             _log_error(error, scope, request_id)
-            if answer.has_begun:  # too late for a status: the connection ends without its end
+            if answer.status is not None:  # too late for a status: the connection ends without its end
                 raise
             await answer_error(Request(scope), error)(scope, receive, answer.send)
+        finally:
+            self._site.figures.note_request(scope["method"], scope["state"].get("route"), answer.status)
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -168,12 +170,13 @@ class _Answer:
         self._send = send
         self._request_id = request_id
         self._is_tls = is_tls
-        self.has_begun = False
+        self.status: int | None = None
+        """None until the answer has begun."""
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
-            self.has_begun = True
+            self.status = message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)

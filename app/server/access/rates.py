@@ -64,9 +64,14 @@ class Slots:
         """Whether the server stops, so that nothing more begins."""
 
     @property
+    def in_use(self) -> int:
+        """How many are in use now."""
+        return self._count - self.free
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody holds one."""
-        return self.free == self._count
+        return not self.in_use
 
     def close(self) -> None:
         """Let nothing more begin; what has begun gives its slot back as always."""

@@ -29,6 +29,7 @@ async def open_side_engine(
     engine = await asyncio.to_thread(
         lambda: Engine(spec, log=served.store, functions=functions, providers=providers, approver=approver)
     )
+    engine.watch_turns(site.figures)
     try:
         yield engine
     finally:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,9 @@ from toolchart.states.errors import explain_import_fault
 if TYPE_CHECKING:
     from toolchart.app.server.serving import Address
     from toolchart.app.server.site import Site
+    from toolchart.engine.durable.fleet.metrics import QueueFigures
     from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.specs.models import AgentSpec
 
 
 @click.command(short_help="Serve an agent over HTTP, with pages for a browser.")
@@ -169,7 +172,8 @@ def command(
                 "a second signal waits no longer"
             )
 
-        site = Site(engine, new_tokens, settings=settings, limits=site_limits)
+        read_queue = make_queue_reader(queue_address, engine.spec) if queue_address is not None else None
+        site = Site(engine, new_tokens, settings=settings, limits=site_limits, read_queue=read_queue)
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             application = build_application(site)
@@ -207,6 +211,13 @@ def open_engine(
     agent = load_spec(spec)
     with closing(DbosQueue(queue_address, agent.name or "agent")) as queue:
         yield FleetEngine(agent, queue, log=log or queue_address, durability=durability)
+
+
+def make_queue_reader(address: str, spec: AgentSpec) -> Callable[[], Sequence[QueueFigures]]:
+    """What reads the queue of an agent's workers; blocking."""
+    from toolchart.engine.durable.fleet.queue_figures import build_queue_name, read_queue_figures
+
+    return partial(read_queue_figures, address, build_queue_name(spec.name or "agent"))
 
 
 def _print_start(site: Site, address: Address, tokens: list[NewToken]) -> None:
