@@ -21,9 +21,6 @@ from toolchart.states.events import Event, Failed, Replied
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot
 
-MAX_MODELS = 200
-"""Models with figures of their own. Clients name models, so there could be any number."""
-
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAG_EVERY_S = 0.25
 """Seconds between two looks at how late the event loop is."""
@@ -34,9 +31,14 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class ServerFigures:
-    """The counters of one server; they only grow. Written in its event loop, read in any thread."""
+    """The counters of one server; they only grow. Written in its event loop, read in any thread.
 
-    def __init__(self) -> None:
+    Args:
+        most_models: models with figures of their own: clients name models, so there could be any number.
+    """
+
+    def __init__(self, most_models: int) -> None:
+        self._most_models = most_models
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """By method, route (`/api/conversations/{conversation}`, or `other`) and class of the status."""
         self.turns: Counter[str] = Counter()
@@ -81,7 +83,7 @@ class ServerFigures:
 
     def _add_usage(self, model: str, usage: Usage) -> None:
         if model not in self._models:
-            if len(self._models) >= MAX_MODELS:
+            if len(self._models) >= self._most_models:
                 model = OTHER
             self._models.add(model)
         self.input_tokens[model] += usage.input or 0

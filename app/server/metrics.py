@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -91,9 +91,15 @@ class _Page:
             "toolchart_build_info", "The release that runs; always 1.", 1, {"version": __version__}
         )
 
+    def _list_waiting(self) -> list[dict[str, Any]]:
+        site = self._site
+        answer = list_waiting(site.engine.store, self._cache, most=site.limits.approvals_in)
+        rows: list[dict[str, Any]] = answer["waiting"]
+        return rows
+
     def _describe_waiting(self) -> Iterator[Metric]:
         try:
-            rows = list_waiting(self._site.engine.store, self._cache)["waiting"]
+            rows = self._list_waiting()
         except ToolchartError as error:
             log.warning("what waits for people could not be read: %s", error)
             yield _make_gauge("toolchart_log_readable", "Whether the log could be read.", 0)

@@ -25,11 +25,7 @@ GRACE_S = 20.0
 """Seconds that running turns have to end when the server is stopped."""
 
 HURRY_S = 1
-"""As `CLOSING_S`, after a second signal."""
-
-CLOSING_S = 5
-"""Seconds after that in which what was sent must have been read: with them a stop takes less than the 30 s
-after which orchestrators kill."""
+"""As the limit `closing_s`, after a second signal."""
 
 
 class TimedProtocol(H11Protocol):
@@ -209,7 +205,7 @@ class SiteServer(uvicorn.Server):
             access_log=False,
             log_config=None,
             limit_concurrency=site.limits.connections,
-            timeout_graceful_shutdown=CLOSING_S,
+            timeout_graceful_shutdown=site.limits.closing_s,
         )
         super().__init__(config)
         self._site = site

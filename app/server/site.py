@@ -27,61 +27,112 @@ from toolchart.states.ports import Store
 if TYPE_CHECKING:
     from toolchart.engine.durable.fleet.metrics import QueueFigures
 
-_ERRORS_S = 2.0
-"""Seconds that the errors of stopped turns have to reach their clients."""
-
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one server takes on."""
 
+    # -- requests
     headers_s: float = 20.0
     """Seconds within which the headers of a request must have arrived; beyond it the connection is closed."""
-    reading_s: float = 30.0
-    """Seconds after which a client is cut off that does not read what waits for it."""
     body_bytes: int = 10 * 1024 * 1024
-    """Size of a request's body."""
+    """Size of a request's body; a larger one is refused (413)."""
     body_s: float = 30.0
-    """Seconds within which the whole body must have arrived."""
+    """Seconds within which the whole body must have arrived; beyond it 408."""
     json_depth: int = 64
-    """How deep lists and objects in a body may nest."""
+    """How deep lists and objects in a body may nest; a deeper one is refused (400)."""
     requests_per_s: float = 50.0
-    """Requests a second of one token, or of one address without a token."""
+    """Requests a second of one token, or of one address without a token; beyond it 429 with `Retry-After`."""
     burst: int = 200
-    """Requests of one client at once."""
+    """Requests of one client at once; beyond it 429 with `Retry-After`."""
     clients: int = 10_000
     """Clients whose rates are remembered; the one that was seen longest ago is forgotten first."""
-    turns: int = 64
-    """Turns that run at the same time."""
-    readers: int = 256
-    """Event streams that are open at the same time."""
-    reader_queue: int = 1000
-    """Events that wait for one slow reader; beyond it the reader is closed and may come back."""
-    checks: int = 4
-    """Charts of the browser that are checked at the same time."""
-    check_s: float = 10.0
-    """Seconds within which a chart of the browser must be checked."""
-    heartbeat_s: float = 15.0
-    """Seconds between two signs of life on an idle event stream."""
+    connections: int = 2000
+    """Connections at the same time; a further one is answered with 503."""
+    reading_s: float = 30.0
+    """Seconds that an answer or a stream waits to be read; then the connection is closed."""
     kept_answers: int = 1000
-    """Answers to requests with an `Idempotency-Key` that are kept."""
+    """Answers to requests with an `Idempotency-Key` that are kept; the oldest is forgotten first."""
     kept_answer_bytes: int = 64 * 1024 * 1024
     """Size of all these answers."""
     key_characters: int = 255
-    """Length of such a key."""
+    """Length of such a key; a longer one is refused (400)."""
+
+    # -- turns and streams
+    turns: int = 64
+    """Turns that run at the same time; a further one gets 429 with `Retry-After`, and nothing was begun."""
+    readers: int = 256
+    """Event streams that are open at the same time; beyond it 429 with `Retry-After`. A streamed answer is
+    none: its turn counts."""
+    reader_queue: int = 1000
+    """Events that wait for one slow reader; beyond it the reader is closed and may come back."""
+    heartbeat_s: float = 15.0
+    """Seconds between two signs of life on an idle event stream."""
+    poll_s: float = 1.0
+    """Seconds within which a stream shows records that another process has written."""
+    recovery_s: float = 5.0
+    """Seconds between two looks for turns that nobody goes on with: of dead workers, or whose timers ran
+    out."""
+    cancel_s: float = 5.0
+    """Seconds that the turn of a response has to stop; then the answer to its cancellation says that it is
+    still in progress."""
+    task_after_s: float = 5.0
+    """Seconds after which the turn of an MCP client that knows tasks becomes one."""
+    tools: int = 128
+    """Tools that one request may declare; more are refused (400)."""
+    tool_sets: int = 64
+    """Different sets of such tools that are kept ready."""
+    schema_nodes: int = 2000
+    """Nodes of the schema of an answer, references expanded; a larger one is refused (400)."""
+
+    # -- reading
     page: int = 200
     """Conversations in one page of a list."""
     record_page: int = 10_000
     """Records in one answer."""
+    records_bytes: int = 8 * 1024 * 1024
+    """Size of the records that an MCP client reads at once; a longer log ends in a line that says so."""
+    approvals_in: int = 2000
+    """The newest conversations, among which calls and questions that wait are looked for; `/approvals` says
+    where there are more."""
+    hosts_in: int = 50
+    """The newest conversations, among which `/models` looks for limits that hosts have named."""
+    compared_rows: int = 500
+    """Rows that the comparison of two conversations shows; the page says how many there are."""
+    models: int = 200
+    """Models with figures of their own in `/metrics`; further ones count as `other`."""
+    log_s: float = 5.0
+    """Seconds within which the log must answer, or `/readyz` says 503."""
+
+    # -- people
     sessions: int = 1000
     """Browsers that are signed in; beyond it the oldest session ends."""
     session_s: float = 12 * 3600.0
     """Seconds until a browser has to sign in again."""
-    tools: int = 128
-    """Tools that one request may declare."""
-    tool_sets: int = 64
-    """Different sets of such tools that are kept ready."""
-    connections: int = 2000
-    """Connections at the same time; a further one is answered with 503."""
+    code_s: float = 3600.0
+    """Seconds for which a link to sign in works, once."""
+    form_bytes: int = 4096
+    """Size of the form to sign in; a larger one is refused (413)."""
+
+    # -- charts and tests
+    checks: int = 4
+    """Charts of the browser that are checked at the same time; a further one gets 429 with `Retry-After`."""
+    check_s: float = 10.0
+    """Seconds within which a chart of the browser must be checked; a check without an answer says so."""
+    chart_files: int = 500
+    """Files of the folder of `--edit` that are looked at, by name; the list says where there are more."""
+    test_tokens: int = 1000
+    """Tokens of a reply in a test of a model."""
+    test_messages: int = 20
+    """Messages of the user in a test of topics, each a call of the model; more are refused (400)."""
+    top_k: int = 100
+    """Passages that a test of a search may ask for; more are refused (400)."""
+
+    # -- stopping
+    errors_s: float = 2.0
+    """Seconds that the errors of stopped turns have to reach their clients."""
+    closing_s: int = 5
+    """Seconds after that in which what was sent must have been read. With `--grace` and `errors_s` a stop
+    takes less than the 30 s after which orchestrators kill."""
 
 
 def read_limits(words: Sequence[str]) -> Limits:
@@ -152,14 +203,15 @@ class Site:
             f"toolchart-{self.settings.port}",
             most=self.limits.sessions,
             session_s=self.limits.session_s,
+            code_s=self.limits.code_s,
             is_secure=self.settings.is_tls,
         )
         self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst, self.limits.clients)
         self.turns = Slots("turns", self.limits.turns)
         self.readers = Slots("event streams", self.limits.readers)
-        self.feeds = Feeds(engine.store, self.limits.reader_queue)
+        self.feeds = Feeds(engine.store, self.limits.reader_queue, self.limits.poll_s)
         self.live_turns = LiveTurns(engine, self.feeds, self.turns, self.client_tools.find_engine)
-        self.figures = ServerFigures()
+        self.figures = ServerFigures(self.limits.models)
         engine.watch_turns(self.figures)
         engine.watch_records(self._note_records)
         self.client_tools.watch_records(self._note_records)
@@ -244,7 +296,7 @@ class Site:
         await asyncio.gather(self.engine.astop(0.0), self.client_tools.stop(0.0))
         if is_first:
             self._hurry.clear()
-            await self._wait_for_turns(_ERRORS_S)
+            await self._wait_for_turns(self.limits.errors_s)
         self.closing.set()
 
     @contextmanager

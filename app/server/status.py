@@ -19,9 +19,6 @@ from toolchart.states.ports import Store
 
 ROUTES = RouteGroup()
 
-_LOG_S = 5.0
-"""Seconds within which the log must answer."""
-
 
 @ROUTES.endpoint("GET", "/livez", None)
 async def report_life(request: Request) -> JsonAnswer:
@@ -56,11 +53,11 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 async def _find_state(site: Site) -> _State:
     if site.is_stopping:
         return _State(status="stopping")
-    problem = ""
+    problem, log_s = "", site.limits.log_s
     try:
-        await asyncio.wait_for(asyncio.to_thread(_look_at_log, site.engine.store), _LOG_S)
+        await asyncio.wait_for(asyncio.to_thread(_look_at_log, site.engine.store), log_s)
     except TimeoutError:
-        problem = f"the log has not answered within {_LOG_S:g} s"
+        problem = f"the log has not answered within {log_s:g} s"
     except LogUnavailable:  # its text has the path of the log, no business of whoever has no token
         problem = "the log cannot be read, or was replaced or deleted while the server had it open"
     if not problem:

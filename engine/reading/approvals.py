@@ -75,23 +75,24 @@ class RowCache:
         return row
 
 
-def list_waiting(store: Store, cache: RowCache | None = None) -> dict[str, Any]:
+def list_waiting(store: Store, cache: RowCache | None = None, *, most: int = MAX_LOOKED_AT) -> dict[str, Any]:
     """Every call that waits for a decision, and every question of a chart, by conversation: the earliest
     deadline first, then the oldest.
 
     Args:
         cache: has what earlier listings read; of a conversation that has no new record only the newest one is
             read then.
+        most: the newest conversations, among which is looked.
 
     Returns:
         `waiting`: for each conversation what led there, its calls and questions, who was asked when, and the
         deadline;
         `unreadable`: conversations that may wait, but cannot be read, each with its `problem`;
-        `is_complete`: false where the log has more than `MAX_LOOKED_AT` conversations.
+        `is_complete`: false where the log has more conversations than that.
     """
     rows, unreadable = [], []
     newest_first = store.iterate_newest_first()
-    names = islice(newest_first, MAX_LOOKED_AT)
+    names = islice(newest_first, most)
     for name, row in (cache or RowCache()).read_rows(store, names, _read_waiting):
         if isinstance(row, ToolchartError):
             unreadable.append({"conversation": name, "problem": str(row)})

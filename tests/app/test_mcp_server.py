@@ -21,6 +21,7 @@ from toolchart import Decided, Engine, load_spec
 from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.running_turns import TASKS
 from toolchart.app.server.mcp_server.server import build_mcp_server
+from toolchart.app.server.site import Limits
 
 QUESTION = "What is 17 * (23 + 4)?"
 OWNER = Access(name="anna", roles=frozenset(ROLES))
@@ -29,7 +30,8 @@ OWNER = Access(name="anna", roles=frozenset(ROLES))
 @asynccontextmanager
 async def connect(engine: Engine, access: Access = OWNER, task_after_s: float = 60.0, **options: Any) -> Any:
     """A client in the process of the server, by the newest protocol."""
-    server, turns = build_mcp_server(make_site(engine), lambda _: access, task_after_s=task_after_s)
+    site = make_site(engine, limits=Limits(task_after_s=task_after_s))
+    server, turns = build_mcp_server(site, lambda _: access)
     try:
         async with Client(server, **options) as client:
             yield client

@@ -22,6 +22,7 @@ from served import bearer, make_site, make_value, serve
 from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.server import build_mcp_server
+from toolchart.app.server.site import Limits
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
@@ -177,7 +178,8 @@ async def test_mcp_has_parts() -> None:
     """Pictures and sounds are contents of the result; sources and files stand in its data."""
     engine = make_engine([REPLY])
     access = Access(name="anna", roles=frozenset(ROLES))
-    server, turns = build_mcp_server(make_site(engine), lambda _: access, task_after_s=60)
+    site = make_site(engine, limits=Limits(task_after_s=60))
+    server, turns = build_mcp_server(site, lambda _: access)
     async with Client(server) as client:
         tool = (await client.list_tools()).tools[0].name
         result = await client.call_tool(tool, {"message": "How many?"})

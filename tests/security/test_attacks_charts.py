@@ -103,7 +103,7 @@ def test_links_and_devices_are_neither_read_nor_written(folder: Path) -> None:
     (folder / "folder.yaml").mkdir()
     os.mkfifo(folder / "pipe.yaml")
     charts = ChartFolder(folder)
-    assert charts.list_names() == ["mine.yaml"]
+    assert charts.list_names() == (["mine.yaml"], True)
     for name in ("link.yaml", "nowhere.yaml", "folder.yaml", "pipe.yaml"):
         for act in (charts.read, lambda name: charts.save(name, TOOL_LOOP, base="", by="eve")):
             with pytest.raises(Refusal) as refused:

@@ -13,9 +13,6 @@ from starlette.responses import Response
 
 from toolchart.app.server.access.tokens import Access
 
-CODE_S = 3600.0
-"""Seconds for which the link that is printed at the start works, once."""
-
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
     access: Access
@@ -29,6 +26,7 @@ class Sessions:
         cookie: name of the cookie; it holds the port, because a browser sends cookies to all ports of a host.
         most: browsers at the same time; beyond it the oldest session ends.
         session_s: seconds until a browser has to sign in again.
+        code_s: seconds for which a code signs in.
         is_secure: whether the cookie is for TLS only.
         now: monotonic seconds.
     """
@@ -39,21 +37,23 @@ class Sessions:
         *,
         most: int,
         session_s: float,
+        code_s: float,
         is_secure: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cookie = f"__Host-{cookie}" if is_secure else cookie
         self._most = most
         self._session_s = session_s
+        self._code_s = code_s
         self._is_secure = is_secure
         self._now = now
         self._codes: dict[str, _Session] = {}
         self._sessions: dict[str, _Session] = {}
 
     def make_code(self, access: Access) -> str:
-        """A code that signs in once, within `CODE_S`."""
+        """A code that signs in once, while it is not too old."""
         code = secrets.token_urlsafe(24)
-        self._codes[code] = _Session(access=access, ends=self._now() + CODE_S)
+        self._codes[code] = _Session(access=access, ends=self._now() + self._code_s)
         return code
 
     def take_code(self, code: str) -> Access | None:

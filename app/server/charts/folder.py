@@ -30,8 +30,6 @@ from toolchart.states.errors import SpecError
 
 MAX_FILE_BYTES = 4 * CHART_LIMITS.characters
 """A character has at most four bytes."""
-MAX_FILES = 500
-"""Files of a folder that are looked at."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\.ya?ml")
 MAX_NAME_CHARACTERS = 100
@@ -66,13 +64,15 @@ class ChartFolder:
     Args:
         path: must exist; where it is a link, the folder that it names now is meant for good.
         agent_files: files of agents that are served, wherever they lie; no new chart gets one of their names.
+        files: how many are looked at, by name.
 
     Raises:
         SpecError: there is no such folder.
     """
 
-    def __init__(self, path: str | Path, agent_files: Iterable[str | Path] = ()) -> None:
+    def __init__(self, path: str | Path, agent_files: Iterable[str | Path] = (), *, files: int = 500) -> None:
         self.path = Path(path)
+        self._most_files = files
         self._agent_names = {_fold_name(Path(file).name) for file in agent_files}
         try:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -87,10 +87,15 @@ class ChartFolder:
         with suppress(AttributeError, OSError):
             os.close(self._folder)
 
-    def list_names(self) -> list[str]:
-        """The names of the files that are charts."""
+    def list_names(self) -> tuple[list[str], bool]:
+        """The names of the files that are charts, and whether all files of the folder were looked at."""
         names = sorted(name for name in os.listdir(self._folder) if _is_name(name))
-        return [name for name in names[:MAX_FILES] if self._is_chart(name)]
+        most = self._most_files
+        return [name for name in names[:most] if self._is_chart(name)], len(names) <= most
+
+    def has_chart(self, name: str) -> bool:
+        """Whether a file of this name is a chart."""
+        return _is_name(name) and self._is_chart(name)
 
     def read(self, name: str) -> ChartFile:
         """One chart.

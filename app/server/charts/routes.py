@@ -53,11 +53,12 @@ class SaveForm(msgspec.Struct, kw_only=True):
 async def list_charts(request: Request) -> Response:
     """List the charts that ship, and those of the folder that `--edit` names."""
     folder = find_workbench(get_site(request)).folder
-    files = await asyncio.to_thread(folder.list_names) if folder else []
+    files, is_complete = await asyncio.to_thread(folder.list_names) if folder else ([], True)
     return JsonAnswer(
         {
             "shipped": list_shipped_charts(),
             "files": files,
+            "is_complete": is_complete,
             "folder": str(folder.path) if folder else None,
             "may_save": folder is not None and get_access(request).may("edit"),
         }

@@ -36,8 +36,8 @@ class Workbench:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._slots = Slots("checks of charts", site.limits.checks)
-        folder = site.settings.edit_folder
-        self.folder = ChartFolder(folder, _list_agent_files(site.engine)) if folder else None
+        folder, files = site.settings.edit_folder, site.limits.chart_files
+        self.folder = ChartFolder(folder, _list_agent_files(site.engine), files=files) if folder else None
         self._agent: Surroundings | None = None
 
     def require_folder(self) -> ChartFolder:
@@ -59,7 +59,7 @@ class Workbench:
             path = (base / spec.chart).absolute()
             if path.is_file():
                 is_inside = path.parent.resolve() == self.folder.path.resolve()
-                return path.name if is_inside and path.name in self.folder.list_names() else ""
+                return path.name if is_inside and self.folder.has_chart(path.name) else ""
         return ""
 
     async def make_text(self, text: str, name: str, *, for_agent: bool) -> ChartText:

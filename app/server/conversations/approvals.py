@@ -21,7 +21,8 @@ ROUTES = RouteGroup()
 async def list_approvals(request: Request) -> Response:
     """List the calls and questions that wait for a person, in all conversations."""
     cache = find_cache(get_site(request), get_access(request), "waiting calls")
-    return JsonAnswer(await asyncio.to_thread(approvals.list_waiting, get_log(request), cache))
+    most = get_site(request).limits.approvals_in
+    return JsonAnswer(await asyncio.to_thread(approvals.list_waiting, get_log(request), cache, most=most))
 
 
 @ROUTES.endpoint("GET", "/api/approvals/decisions", "read")

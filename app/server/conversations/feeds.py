@@ -25,9 +25,6 @@ from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.server")
 
-POLL_S = 1.0
-"""Seconds within which records are seen that another process has written."""
-
 _PAGE_SIZE = 200
 """Records that are read from the store at once, in a thread."""
 
@@ -122,11 +119,13 @@ class Feeds:
 
     Args:
         queue_size: events that may wait for one reader.
+        poll_s: seconds within which records are seen that another process has written.
     """
 
-    def __init__(self, store: Store, queue_size: int) -> None:
+    def __init__(self, store: Store, queue_size: int, poll_s: float) -> None:
         self._store = store
         self._queue_size = queue_size
+        self._poll_s = poll_s
         self._feeds: dict[str, _Feed] = {}
         self._words: dict[str, list[str]] = {}
         """By conversation whose turn runs here: what the answer says so far, in pieces."""
@@ -229,9 +228,9 @@ class Feeds:
             names = list(self._feeds)
             for name in names:  # one after the other, so that the event loop is never held up
                 self.note_records(name)
-                await asyncio.sleep(POLL_S / len(names))
+                await asyncio.sleep(self._poll_s / len(names))
             if not names:
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(self._poll_s)
 
 
 def _make_text_event(words: Sequence[str]) -> ServerEvent:

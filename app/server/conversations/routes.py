@@ -43,16 +43,14 @@ from toolchart.tools.whole_definition import name_by_digest
 
 log = logging.getLogger("toolchart.server")
 
-RECOVERY_S = 5.0
-"""Seconds between two looks for turns that nobody goes on with: timers that ran out, workers that died."""
-
 
 @asynccontextmanager
 async def run_beside(site: Site) -> AsyncIterator[None]:
     """Look for records of other processes, and go on with turns that nobody goes on with."""
 
     find_engine = site.client_tools.find_engine_or_own
-    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S, find_engine=find_engine)
+    every_s = site.limits.recovery_s
+    watch = site.engine.awatch_unfinished(_report_recovered, every_s=every_s, find_engine=find_engine)
     task = asyncio.create_task(watch)
     try:
         async with site.feeds.poll():

@@ -41,15 +41,11 @@ class UpdateParams(TaskParams):
 
 
 class RunningTurns:
-    """The turns of one MCP server that run now.
+    """The turns of one MCP server that run now. One that takes long becomes a task, for clients that know
+    tasks."""
 
-    Args:
-        task_after_s: seconds after which a turn becomes a task, for clients that know tasks.
-    """
-
-    def __init__(self, site: Site, task_after_s: float) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
-        self._task_after_s = task_after_s
         self._turns: dict[str, asyncio.Task[Turn]] = {}
 
     async def wait_for(
@@ -63,7 +59,8 @@ class RunningTurns:
         self._turns[conversation] = task
         task.add_done_callback(lambda _: self._forget(conversation, task))
         try:
-            done, _ = await asyncio.wait({task}, timeout=self._task_after_s if may_be_task else None)
+            task_after_s = self._site.limits.task_after_s if may_be_task else None
+            done, _ = await asyncio.wait({task}, timeout=task_after_s)
         except asyncio.CancelledError:
             task.cancel()
             raise

@@ -53,9 +53,6 @@ _CONVERSATION = re.compile(r"toolchart://conversations/([^/]+)/(records|diagram)
 MERMAID = "text/vnd.mermaid"
 JSON_LINES = "application/jsonl"
 
-MAX_RECORDS_BYTES = 8 * 1024 * 1024
-"""Size of the records in one answer; a longer log ends in a line that says so."""
-
 
 def list_resources() -> types.ListResourcesResult:
     """The resources that exist without a conversation."""
@@ -101,7 +98,7 @@ def read_resource(site: Site, access: Access, uri: str) -> types.ReadResourceRes
         data, kind = _encode(draw(site.engine.chart, "mermaid")), MERMAID
     elif match and log.read_last_line(match[1]) is not None:
         if match[2] == "records":
-            data, kind = _join_records(log, match[1]), JSON_LINES
+            data, kind = _join_records(log, match[1], site.limits.records_bytes), JSON_LINES
         else:
             chart, overlay = draw_conversation_path(log, match[1])
             data, kind = _encode(draw(chart, "mermaid", overlay)), MERMAID
@@ -115,11 +112,11 @@ def _encode(diagram: str | bytes) -> bytes:
     return diagram.encode() if isinstance(diagram, str) else diagram
 
 
-def _join_records(log: Store, conversation: str) -> bytes:
+def _join_records(log: Store, conversation: str, most_bytes: int) -> bytes:
     lines, size = [], 0
     for line in log.read_lines(conversation):
         size += len(line) + 1
-        if size > MAX_RECORDS_BYTES:
+        if size > most_bytes:
             lines.append(b'{"cut": "toolchart export has all records"}')
             break
         lines.append(line.rstrip(b"\n"))
@@ -230,9 +227,6 @@ class Subscriptions:
 
 # -- the server -----------------------------------------------------------------------------------------
 
-TASK_AFTER_S = 5.0
-"""Seconds after which a turn becomes a task, for clients that know tasks."""
-
 INPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -249,15 +243,13 @@ _Context = ServerRequestContext[Any, Any]
 _GetAccess = Callable[[_Context], Access]
 
 
-def build_mcp_server(
-    site: Site, get_access: _GetAccess, *, task_after_s: float = TASK_AFTER_S
-) -> tuple[Server[Any], RunningTurns]:
+def build_mcp_server(site: Site, get_access: _GetAccess) -> tuple[Server[Any], RunningTurns]:
     """The server, and the turns that it runs; stop these at the end.
 
     Args:
         get_access: says who sends a request.
     """
-    turns = RunningTurns(site, task_after_s)
+    turns = RunningTurns(site)
     calls = _Calls(site, get_access, turns)
     server = Server[Any](
         f"toolchart {list_models(site.engine.spec)[0].name}",

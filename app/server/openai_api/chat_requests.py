@@ -81,10 +81,11 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None for free text."""
 
 
-def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> ChatTurn:
+def read_chat(form: CompletionForm, schema_nodes: int, places: Sequence[str] | None = None) -> ChatTurn:
     """What a request asks for.
 
     Args:
+        schema_nodes: most nodes of the schema of an answer.
         places: where each message stands in the request; without them `messages[0]` and so on.
 
     Raises:
@@ -98,7 +99,8 @@ def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> Chat
     if not form.messages:
         raise Refusal(400, "messages: there is none")
     tools = tuple(make_definition(_get_function(tool)) for tool in form.tools)
-    answers, output_type = _read_tool_messages(form.messages), make_output_type(_flatten_format(form))
+    answers = _read_tool_messages(form.messages)
+    output_type = make_output_type(_flatten_format(form), schema_nodes)
     if answers:
         return ChatTurn(answers=answers, tools=tools, output_type=output_type)
     places = places or [f"messages[{index}]" for index in range(len(form.messages))]

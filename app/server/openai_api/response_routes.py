@@ -100,8 +100,11 @@ in other items."""
 _ANSWERS = ("function_call_output", "mcp_approval_response")
 
 
-def read_response(form: ResponseForm) -> ChatTurn:
+def read_response(form: ResponseForm, schema_nodes: int) -> ChatTurn:
     """What a request asks for.
+
+    Args:
+        schema_nodes: most nodes of the schema of an answer.
 
     Raises:
         Refusal: 400; names the place in the request.
@@ -120,7 +123,7 @@ def read_response(form: ResponseForm) -> ChatTurn:
         _require_new_items(entries)
         entries = [entry for entry in entries if entry.get("type") != "item_reference"]
     if answers:
-        output_type = make_output_type(form.text.format if form.text is not None else None)
+        output_type = make_output_type(form.text.format if form.text is not None else None, schema_nodes)
         return ChatTurn(answers=answers, output_type=output_type)
     placed = _convert_items(entries)
     if form.instructions:
@@ -129,6 +132,7 @@ def read_response(form: ResponseForm) -> ChatTurn:
     format_ = _read_format(form.text)
     return read_chat(
         CompletionForm(model=form.model, messages=messages, tools=tools, response_format=format_),
+        schema_nodes,
         [place for place, _ in placed],
     )
 
@@ -286,7 +290,8 @@ class _OpenResponse(msgspec.Struct, frozen=True, kw_only=True):
 async def create_response(request: Request) -> Response:
     """Run a turn of a conversation that the server keeps, in the form of OpenAI's responses."""
     form, others = await read_form_with_others(request, ResponseForm)
-    site, turn, ignored = get_site(request), read_response(form), list_ignored(others)
+    site = get_site(request)
+    turn, ignored = read_response(form, site.limits.schema_nodes), list_ignored(others)
     if form.text is not None and form.text.verbosity is not None:
         ignored.append("text.verbosity")
     opened = await _open_response(request, form, turn)
@@ -356,12 +361,8 @@ async def cancel_response(request: Request) -> Response:
     await conversation.acancel(f"cancelled by {access.name}", author=access.name)
     # Whoever runs the turn hears of it; the answer need not wait for another process.
     if (task := _list_running(site).get(name.id)) is not None:
-        await asyncio.wait((task,), timeout=_CANCEL_S)
+        await asyncio.wait((task,), timeout=site.limits.cancel_s)
     return JsonAnswer(await asyncio.to_thread(read_stored_response, site, name))
-
-
-_CANCEL_S = 5.0
-"""Seconds that a turn has to stop before the answer says that it is still in progress."""
 
 
 def _make_builder(site: Site, name: ResponseName, head: dict[str, Any]) -> ResponseBuilder:

@@ -76,7 +76,8 @@ def _describe_model(name: str) -> dict[str, Any]:
 async def complete_chat(request: Request) -> Response:
     """Run a turn, in the form of OpenAI's chat completions."""
     form, others = await read_form_with_others(request, CompletionForm)
-    engine, turn, ignored = get_site(request).engine, read_chat(form), list_ignored(others)
+    site = get_site(request)
+    engine, turn, ignored = site.engine, read_chat(form, site.limits.schema_nodes), list_ignored(others)
     pieces = await _open_chat(request, form, turn)
     describe = partial(_describe_turn, engine, ignored, has_instructions=bool(turn.options.get("variables")))
     if not form.stream:

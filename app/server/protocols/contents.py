@@ -16,9 +16,6 @@ from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition, Usage
 
-MAX_SCHEMA_NODES = 2000
-"""Of the schema of an answer. The schema comes from a stranger, and answers are checked in this process."""
-
 ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -39,11 +36,13 @@ def make_definition(function: FunctionForm) -> ToolDefinition:
     )
 
 
-def make_output_type(form: Mapping[str, Any] | None) -> Any:
+def make_output_type(form: Mapping[str, Any] | None, schema_nodes: int) -> Any:
     """The type of the answer that a request asks for; None for free text.
 
     Args:
         form: `{type: text | json_object | json_schema, schema, ...}`.
+        schema_nodes: most nodes of the schema: it comes from a stranger, and answers are checked with it in
+            this process.
 
     Raises:
         Refusal: 400; there is no such form, or its schema is none.
@@ -58,37 +57,42 @@ def make_output_type(form: Mapping[str, Any] | None) -> Any:
         raise Refusal(400, "the form of the answer is `text`, `json_object` or `json_schema` with a schema")
     if schema.get("type") != "object":
         raise Refusal(400, "the schema of the answer must be that of an object")
-    if _count_nodes(schema, schema, {}) > MAX_SCHEMA_NODES:
+    if _count_nodes(schema, schema, {}, schema_nodes) > schema_nodes:
         raise Refusal(
-            400, f"the schema of the answer has more than {MAX_SCHEMA_NODES} nodes, references expanded"
+            400, f"the schema of the answer has more than {schema_nodes} nodes, references expanded"
         )
     return Annotated[dict[str, Any], WithJsonSchema(schema)]
 
 
-def _count_nodes(node: Any, root: Mapping[str, Any], counts: dict[str, int]) -> int:
+def _count_nodes(node: Any, root: Mapping[str, Any], counts: dict[str, int], most: int) -> int:
     """The nodes of a schema with its references expanded: what checking a value against it costs.
+
+    Args:
+        counts: nodes of the definitions that were counted, by their names.
+        most: what a definition that leads to itself has more than.
 
     Raises:
         Refusal: 400; a reference leads elsewhere than to `$defs`.
     """
     if isinstance(node, list):
-        return 1 + sum(_count_nodes(item, root, counts) for item in node)
+        return 1 + sum(_count_nodes(item, root, counts, most) for item in node)
     if not isinstance(node, Mapping):
         return 1
-    total = 1 + sum(_count_nodes(value, root, counts) for key, value in node.items() if key != "$defs")
+    values = (value for key, value in node.items() if key != "$defs")
+    total = 1 + sum(_count_nodes(value, root, counts, most) for value in values)
     if "$ref" in node:
-        total += _count_reference(node["$ref"], root, counts)
+        total += _count_reference(node["$ref"], root, counts, most)
     return total
 
 
-def _count_reference(reference: Any, root: Mapping[str, Any], counts: dict[str, int]) -> int:
+def _count_reference(reference: Any, root: Mapping[str, Any], counts: dict[str, int], most: int) -> int:
     name = str(reference).removeprefix("#/$defs/")
     definitions = root.get("$defs")
     if not isinstance(definitions, Mapping) or name not in definitions:
         raise Refusal(400, f"the schema of the answer refers to {reference!r}, which is not among its $defs")
     if name not in counts:
-        counts[name] = MAX_SCHEMA_NODES + 1  # what a definition that leads to itself costs
-        counts[name] = _count_nodes(definitions[name], root, counts)
+        counts[name] = most + 1  # what a definition that leads to itself costs
+        counts[name] = _count_nodes(definitions[name], root, counts, most)
     return counts[name]
 
 

@@ -25,7 +25,6 @@ from toolchart.states.messages import ToolCall
 from toolchart.tools.validation.runner import format_current_time
 from toolchart.tools.validation.tracker import Entry, ModelRating, Tracker
 
-MAX_TOKENS = 1000
 INLINE_ITERATIONS = 5
 QUERY_SUITE = "query"
 """The suite of free questions in the record of a model."""
@@ -113,7 +112,7 @@ class Bench:
     async def _ask_model(self, query: BenchQuery, access: Access) -> Turn:
         served = self._site.engine
         llms = [query.llm] if query.llm_config is None else []
-        spec = build_bench_spec(served.spec, query)
+        spec = build_bench_spec(served.spec, query, self._site.limits.test_tokens)
         tools = [tool for tool in served.tools.registry if query.tools is None or tool.name in query.tools]
         options = self._site.claim(access, f"test-{generate_conversation_id()}")
         options.update({"llm": query.llm, "model": query.model})
@@ -140,12 +139,12 @@ async def _reject_call(call: ToolCall) -> Decided:
     return Decided(call_id=call.id, approved=False, reason=reason, by="test bench")
 
 
-def build_bench_spec(spec: AgentSpec, query: BenchQuery) -> AgentSpec:
+def build_bench_spec(spec: AgentSpec, query: BenchQuery, max_tokens: int) -> AgentSpec:
     """The agent of one test, with the hosts and the rules of approval of the served one."""
     iterations = spec.tools.max_iterations if spec.tools and not query.is_inline else INLINE_ITERATIONS
     llms = {query.llm: query.llm_config or spec.llms[query.llm]}
     tools = HandlerTools(enabled=True, max_iterations=iterations)
-    handler = Handler(llm=query.llm, model=query.model, max_tokens=MAX_TOKENS, tools=tools)
+    handler = Handler(llm=query.llm, model=query.model, max_tokens=max_tokens, tools=tools)
     bench = spec.model_copy(
         update={
             "chart": BENCH_CHART,

@@ -30,9 +30,6 @@ from toolchart.tools.retrieval.services import TOP_K, Collection, list_service_c
 
 ROUTES = RouteGroup()
 
-MAX_TOP_K = 100
-"""Most passages that one test of a search may ask for."""
-
 _JSON_TEXTS = ("document_schema", "query_profile")
 """Keys of a collection's metadata whose values pages read as the text of a JSON document."""
 
@@ -119,8 +116,9 @@ async def query_collection(request: Request) -> Response:
     if not form.query.strip():
         raise Refusal(400, "Missing required parameters: query")
     top_k = form.top_k or service.top_k or TOP_K
-    if not 1 <= top_k <= MAX_TOP_K:
-        raise Refusal(400, f"top_k is a number from 1 to {MAX_TOP_K}, found {top_k}")
+    most = get_site(request).limits.top_k
+    if not 1 <= top_k <= most:
+        raise Refusal(400, f"top_k is a number from 1 to {most}, found {top_k}")
     begin_s = time.monotonic()
     try:
         answer = await query_service(name, service, collection, form.query, top_k)

@@ -49,9 +49,6 @@ from toolchart.tools.sources.effect_functions import effect
 
 ROUTES = RouteGroup()
 
-MAX_MESSAGES = 20
-"""Most messages of the user in one test of topics: each is a call of the model."""
-
 _UNREADABLE_KINDS = ("bad_output", "bad_response", *UNUSABLE_KINDS)
 """Failures of a topic that leave the user's message as the topic, as in a turn."""
 
@@ -216,8 +213,9 @@ async def try_topic(request: Request) -> Response:
     spec = site.engine.spec
     choice = _choose_model(spec, form.provider_config, form.model)
     count = sum(_is_of_user(message) for message in form.messages)
-    if not 1 <= count <= MAX_MESSAGES:
-        raise Refusal(400, f"messages has 1 to {MAX_MESSAGES} messages of the user, found {count}")
+    most = site.limits.test_messages
+    if not 1 <= count <= most:
+        raise Refusal(400, f"messages has 1 to {most} messages of the user, found {count}")
     config = TopicConfig(provider=choice, prompt=_read_prompt(request, spec, form))
     test_spec = spec.model_copy(update={"topic": config, "intent": None, "rag_services": {}})
     evolution: list[dict[str, Any]] = []

@@ -62,13 +62,15 @@ async def _show(
     request: Request, path: str, origin: str, subject: str, values: Mapping[str, Any]
 ) -> Response:
     folder = find_workbench(get_site(request)).folder
+    files, is_complete = await asyncio.to_thread(folder.list_names) if folder else ([], True)
     return show_page(
         request,
         "charts.html",
         "/charts",
         path=path,
         names=list_shipped_charts(),
-        files=await asyncio.to_thread(folder.list_names) if folder else (),
+        files=files,
+        is_complete=is_complete,
         folder=str(folder.path) if folder else "",
         edit_path=f"/charts/edit{origin}" if get_access(request).may("edit") else "",
         subject=subject,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.server.conversations.copies import find_compared
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_log
+from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import AlignedSteps, compare_conversations
@@ -20,9 +20,6 @@ from toolchart.states.ports import Store
 
 ROUTES = RouteGroup()
 
-MAX_ROWS = 500
-"""Rows that the page shows after the common ones."""
-
 _MAX_CHARACTERS = 2000
 
 
@@ -30,12 +27,17 @@ _MAX_CHARACTERS = 2000
 async def show_comparison(request: Request) -> Response:
     """Show what two conversations have in common, and the rest side by side."""
     left, right = find_compared(request)
-    values = await asyncio.to_thread(read_comparison, get_log(request), left, right)
+    most = get_site(request).limits.compared_rows
+    values = await asyncio.to_thread(read_comparison, get_log(request), left, right, most)
     return show_page(request, "comparison.html", "/conversations", **values)
 
 
-def read_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
-    """What the page shows of two conversations."""
+def read_comparison(store: Store, left: str, right: str, most: int) -> dict[str, Any]:
+    """What the page shows of two conversations.
+
+    Args:
+        most: rows that it shows, of the common ones and of the rest.
+    """
     compared = compare_conversations(store, left, right)
     rows = compared.align_rest()
     first = compared.first
@@ -46,9 +48,9 @@ def read_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
         "first_values": [_shorten(encode_canonical_text(value)) for value in (first.left, first.right)]
         if first
         else [],
-        "common": [_describe_side(record) for record in compared.common[:MAX_ROWS]],
+        "common": [_describe_side(record) for record in compared.common[:most]],
         "common_count": len(compared.common),
-        "rows": [_describe_row(row) for row in rows[:MAX_ROWS]],
+        "rows": [_describe_row(row) for row in rows[:most]],
         "row_count": len(rows),
     }
 

@@ -15,7 +15,7 @@ from toolchart.app.server.conversations import reading
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.reading.approvals import MAX_DECIDED_IN, MAX_LOOKED_AT
+from toolchart.engine.reading.approvals import MAX_DECIDED_IN
 
 ROUTES = RouteGroup()
 
@@ -72,5 +72,6 @@ def sum_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @ROUTES.page("/approvals")
 async def show_approvals(request: Request) -> Response:
     """Show the page; its script fills it from `/api/approvals`, and keeps it up to date."""
-    limits = {"max_looked_at": MAX_LOOKED_AT, "max_decided_in": MAX_DECIDED_IN}
+    looked_at = get_site(request).limits.approvals_in
+    limits = {"max_looked_at": looked_at, "max_decided_in": MAX_DECIDED_IN}
     return show_page(request, "approvals.html", "/approvals", **limits)

@@ -15,8 +15,6 @@ from toolchart.app.studio.rendering import render_page
 
 ROUTES = RouteGroup()
 
-MAX_FORM_BYTES = 4096
-
 
 @ROUTES.endpoint("GET", SIGN_IN_PATH, None, in_openapi=False)
 async def show_sign_in(request: Request) -> Response:
@@ -36,7 +34,7 @@ async def show_sign_in(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Take the token of the form."""
     body = await request.body()
-    if len(body) > MAX_FORM_BYTES:
+    if len(body) > get_site(request).limits.form_bytes:
         raise Refusal(413, "the form is too large")
     fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
     next_path = clean_path(fields.get("next", ["/"])[0])

@@ -61,22 +61,19 @@ async def show_chat(request: Request) -> Response:
 # -- models --------------------------------------------------------------------------------------
 
 
-MAX_LOOKED_AT = 50
-"""The newest conversations, among which the limits that hosts named are looked for."""
-
-
 @ROUTES.page("/models")
 async def show_models(request: Request) -> Response:
     """Show the hosts of the agent and their models."""
-    values = await asyncio.to_thread(read_hosts, get_site(request))
-    return show_page(request, "models.html", "/models", max_looked_at=MAX_LOOKED_AT, **values)
+    site = get_site(request)
+    values = await asyncio.to_thread(read_hosts, site)
+    return show_page(request, "models.html", "/models", max_looked_at=site.limits.hosts_in, **values)
 
 
 def read_hosts(site: Site) -> dict[str, Any]:
     """Each `llms` entry with its models, and the currency of the prices."""
     spec, store = site.engine.spec, site.engine.store
     prices = load_price_table(spec.prices, Path(spec.source).parent if spec.source else None)
-    seen = find_seen_limits(store, islice(store.iterate_newest_first(), MAX_LOOKED_AT))
+    seen = find_seen_limits(store, islice(store.iterate_newest_first(), site.limits.hosts_in))
     statuses = get_bench(site).list_statuses()
     rows = []
     for name, entry in spec.llms.items():

@@ -193,13 +193,12 @@ async def test_a_damaged_conversation_is_named_and_hides_no_other() -> None:
     assert page.status_code == 200
 
 
-async def test_the_list_says_when_it_has_not_looked_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_list_says_when_it_has_not_looked_at_everything() -> None:
     """Beyond the newest conversations nothing is looked at, and the answer says so."""
     store = MemoryStore()
     await open_waiting(store, "old")
     await open_waiting(store, "new")
-    monkeypatch.setattr(approvals, "MAX_LOOKED_AT", 1)
-    answer = approvals.list_waiting(store)
+    answer = approvals.list_waiting(store, most=1)
     assert [row["conversation"] for row in answer["waiting"]] == ["new"]
     assert answer["is_complete"] is False
 

@@ -23,7 +23,6 @@ from web import WebAnswer, serve_web
 
 from toolchart.app.server.access.tokens import make_tokens
 from toolchart.app.server.site import Limits, Site, SiteSettings
-from toolchart.app.server.testing_api.context_tests import MAX_MESSAGES
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.tools.retrieval import services
@@ -660,7 +659,7 @@ async def test_a_prompt_of_ones_own_needs_debug(host: Any, settings: SiteSetting
         {"provider_config": {}},
         {"model": ""},
         {"messages": []},
-        {"messages": [{"type": "user", "text": "a"}] * (MAX_MESSAGES + 1)},
+        {"messages": [{"type": "user", "text": "a"}] * (Limits().test_messages + 1)},
     ],
 )
 async def test_a_topic_test_that_is_not_complete_asks_nobody(

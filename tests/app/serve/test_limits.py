@@ -47,6 +47,47 @@ def fill_table(text: str) -> str:
     return TABLE.sub(lambda match: f"{match[1]}\n{write_table()}\n{match[2]}", text)
 
 
+FIXED = {
+    "GRACE_S": "an option of its own, `--grace`",
+    "HURRY_S": "whoever sends a second signal does not want to wait",
+    "INLINE_ITERATIONS": "of models that a test declares itself",
+    "LAG_EVERY_S": "how often a figure is measured",
+    "LARGE_BODY_BYTES": "bodies that are read in a thread; none is refused",
+    "MAX_FILE_BYTES": "follows from what a chart may be, which the reader of charts limits",
+    "MAX_NAME_CHARACTERS": "what a file may be called",
+    "MIN_TOKEN_CHARACTERS": "a shorter token could be guessed",
+    "POLL_MS": "advice to clients of MCP",
+    "STOPPING_S": "advice to clients of a server that stops",
+    "TOKEN_BYTES": "of tokens that are made up",
+    "_AT_ONCE": "how readers share the event loop",
+    "_LAST_EVENTS_S": "how a stream is cut off",
+    "_LOOK_S": "how often a record is looked for that is about to come",
+    "_MAX_CHARACTERS": "of one value on a page, which says that it goes on",
+    "_MAX_QUERY": "of a question in the record of a model's score",
+    "_PAGE_SIZE": "records that are read from the store at once",
+}
+"""Numbers of the server that are no options, each with the reason."""
+
+
+def list_numbers() -> set[str]:
+    """The names of all numbers in the modules of server and studio."""
+    numbers = set()
+    for room in ("server", "studio"):
+        for path in (DOC.parents[1] / "app" / room).rglob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.BinOp):
+                    (target,) = node.targets
+                    values = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+                    if isinstance(target, ast.Name) and any(type(value) in (int, float) for value in values):
+                        numbers.add(target.id)
+    return numbers
+
+
+def test_every_number_of_the_server_is_a_limit_or_has_a_reason() -> None:
+    """A number in a module of the server is none that an operator could want to change: those are limits."""
+    assert list_numbers() == set(FIXED)
+
+
 def test_the_document_has_every_limit() -> None:
     """docs/serve.md names each limit with its default."""
     text = DOC.read_text()

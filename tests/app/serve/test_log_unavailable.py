@@ -57,8 +57,10 @@ WITHOUT_LOG = (
     "/chat",
     "/mcp",
     "/livez",
+    "/metrics",
 )
-"""Beginnings of the paths of endpoints that read nothing of the log; `/mcp` has a test of its own."""
+"""Beginnings of the paths of endpoints that read nothing of the log, or say by a figure that it is gone;
+`/mcp` and `/metrics` have tests of their own."""
 
 
 def needs_log(endpoint: Endpoint) -> bool:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from served import SiteMaker, bearer, make_site, open_client, serve
 
-from toolchart.app.server.figures import LAG_EVERY_S, MAX_MODELS, ServerFigures
+from toolchart.app.server.figures import LAG_EVERY_S, ServerFigures
 from toolchart.app.server.metrics import write_metrics
-from toolchart.app.server.site import Site
+from toolchart.app.server.site import Limits, Site
 from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine import Engine
 from toolchart.engine.durable.fleet.metrics import QueueFigures
@@ -232,7 +232,7 @@ ROUTES, STATUSES = st.sampled_from(["/livez", None]), st.sampled_from([200, 404,
 @given(st.lists(st.tuples(st.text(max_size=9), ROUTES, STATUSES)))
 def test_clients_make_up_no_labels(requests: list[tuple[str, str | None, int | None]]) -> None:
     """Whatever methods clients send, the figures have eight of them, and every request counts once."""
-    figures = ServerFigures()
+    figures = ServerFigures(3)
     for method, route, status in requests:
         figures.note_request(method, route, status)
     assert figures.requests.total() == len(requests)
@@ -243,13 +243,10 @@ def test_clients_make_up_no_labels(requests: list[tuple[str, str | None, int | N
 async def test_models_that_clients_name_are_bounded() -> None:
     """A client may name any model of a host. So many have figures of their own, the rest is `other`, and no
     token is lost."""
-    count = MAX_MODELS + 3
-    site = make_named_site([REPLY] * count)
-    for number in range(count):
+    site = make_site(make_engine([REPLY] * 5), limits=Limits(models=2))
+    for number in range(5):
         await site.engine.arun("hi", model=f"model {number}")
-    assert len(site.figures.output_tokens) == MAX_MODELS + 1
-    assert site.figures.output_tokens["other"] == 3 * 7
-    assert site.figures.output_tokens.total() == count * 7
+    assert dict(site.figures.output_tokens) == {"model 0": 7, "model 1": 7, "other": 21}
     assert site.figures.cost["other"] == 0.75
     await site.engine.aclose()
 

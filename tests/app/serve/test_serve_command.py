@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import httpx
@@ -16,12 +15,13 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine
 from served import bearer, make_site
+from site_server import run_server
 
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.access.tokens import MIN_TOKEN_CHARACTERS, ROLES, TokenTable, make_tokens
 from toolchart.app.server.application import build_application
 from toolchart.app.server.serving import Address, SiteServer, TimedProtocol, open_socket
-from toolchart.app.server.site import Limits, Site
+from toolchart.app.server.site import Limits
 from toolchart.states.errors import SpecError
 
 
@@ -85,22 +85,6 @@ def test_an_open_address_is_refused_before_anything_listens(run_cli: Callable[..
     result = run_cli("serve", "quickstart", "--host", "0.0.0.0", "--port", "1")
     assert result.code == 2
     assert "--allow-plain-http" in result.err
-
-
-@contextmanager
-def run_server(site: Site) -> Iterator[tuple[SiteServer, socket.socket]]:
-    """The server as the command runs it, in a thread, and its socket; it must end when it is asked to."""
-    address = Address(port=0)
-    listener = open_socket(address)
-    server = SiteServer(site, build_application(site), address)
-    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
-    thread.start()
-    try:
-        yield server, listener
-    finally:
-        server.should_exit = True
-        thread.join(120)
-        assert not thread.is_alive()
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
