@@ -2,7 +2,8 @@
 
 A double click, a browser that sends again after the connection broke, a client with a retry: each of these
 would begin a second turn. `make_route` puts `answer_once` before every endpoint that changes something, so
-none can forget it. The answers are kept in memory, streams with them. The id of a conversation that a request
+none can forget it. The answers are kept in memory, streams with them, as long as the conversations that they
+tell of are in the log. The id of a conversation that a request
 begins is made of its key, so that a request which comes again after a restart finds what it began.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any
 
@@ -21,7 +23,9 @@ from starlette.types import ASGIApp
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.event_stream import EventStream, SharedEvents
-from toolchart.app.server.site import Limits, get_access, get_site
+from toolchart.app.server.site import NAMED, Limits, Site, get_access, get_site
+from toolchart.states.errors import LogUnavailable
+from toolchart.states.ports import Store
 
 HEADER = "Idempotency-Key"
 
@@ -38,6 +42,8 @@ class _KeptAnswer:
         """What a streamed answer has sent so far."""
         self.size: int | None = None
         """Bytes of the answer; None until it is whole."""
+        self.conversations: set[str] = set()
+        """Those that the guard was asked about for it; once it is whole, those that are in the log."""
 
     async def read(self) -> ASGIApp:
         """The answer for one more client. One that goes away stops nothing: the request may come again."""
@@ -51,21 +57,56 @@ class _KeptAnswer:
 
 class KeptAnswers:
     """The answers of requests with a key. Where they are too many, or too large, the oldest go first; one
-    that is not whole stays."""
+    that is not whole stays. One that tells of a conversation which was deleted goes with it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, store: Store) -> None:
         self._limits = limits
+        self._store = store
         self._answers: OrderedDict[Any, _KeptAnswer] = OrderedDict()
-        self._bytes = 0
+        self.size = 0
+        """Bytes of all answers that are whole."""
+
+    def list_conversations(self) -> set[str]:
+        """The conversations of which the answers tell."""
+        return set().union(*(kept.conversations for kept in self._answers.values()))
 
     def find(self, name: Any) -> _KeptAnswer | None:
-        """The answer of the request with this name, if it came."""
-        return self._answers.get(name)
+        """The answer of the request with this name, if it came and what it tells of is still in the log.
+
+        Raises:
+            LogUnavailable: the log cannot be read.
+        """
+        kept = self._answers.get(name)
+        # Others delete too: another server on the log, `toolchart prune`, the program around this server.
+        if kept is not None and kept.size is not None and not all(map(self._is_in_log, kept.conversations)):
+            self._drop(name)
+            return None
+        return kept
+
+    def forget(self, conversations: Iterable[str]) -> None:
+        """Drop the answers that tell of conversations which were deleted."""
+        deleted = set(conversations)
+        for name, kept in list(self._answers.items()):
+            if kept.size is not None and not deleted.isdisjoint(kept.conversations):
+                self._drop(name)
+
+    def _is_in_log(self, conversation: str) -> bool:
+        return self._store.read_last_line(conversation) is not None
+
+    def _drop(self, name: Any) -> None:
+        self.size -= self._answers.pop(name).size or 0
 
     def add(self, name: Any, digest: str, answering: Awaitable[ASGIApp]) -> _KeptAnswer:
         """Carry out a request and keep its answer, unless it is refused or fails, also in its middle."""
-        kept = self._answers[name] = _KeptAnswer(digest, asyncio.ensure_future(answering))
-        kept.task.add_done_callback(partial(self._take_answer, name, kept))
+        names: set[str] = set()
+        # A task has the context in which it was made, and so have those that it makes.
+        token = NAMED.set(names)
+        try:
+            kept = self._answers[name] = _KeptAnswer(digest, asyncio.ensure_future(answering))
+            kept.conversations = names
+            kept.task.add_done_callback(partial(self._take_answer, name, kept))
+        finally:
+            NAMED.reset(token)
         return kept
 
     def _take_answer(self, name: Any, kept: _KeptAnswer, task: asyncio.Future[ASGIApp]) -> None:
@@ -92,16 +133,18 @@ class KeptAnswers:
 
     def _count(self, kept: _KeptAnswer, size: int) -> None:
         kept.size = size
-        self._bytes += size
+        with suppress(LogUnavailable):  # then it is dropped where one of them is not there later
+            # Tests have conversations in no log; an answer that tells of a deletion tells of none any more.
+            kept.conversations = set(filter(self._is_in_log, kept.conversations))
+        self.size += size
         for name, answer in list(self._answers.items()):
             if (
-                self._bytes <= self._limits.kept_answer_bytes
+                self.size <= self._limits.kept_answer_bytes
                 and len(self._answers) <= self._limits.kept_answers
             ):
                 return
             if answer.size is not None:
-                self._bytes -= answer.size
-                del self._answers[name]
+                self._drop(name)
 
 
 def _says_failure(answer: Response) -> bool:
@@ -128,7 +171,7 @@ def answer_once(answer: Answer) -> Answer:
         site = get_site(request)
         name = (get_access(request).name, request.url.path, key)
         digest = hashlib.sha256(request.url.query.encode() + b"\n" + await request.body()).hexdigest()
-        answers: KeptAnswers = site.running.setdefault("answers", KeptAnswers(site.limits))
+        answers = get_kept_answers(site)
         # Nothing is awaited between this look and the note of the request: two that come together would
         # both begin.
         kept = answers.find(name) or answers.add(name, digest, answer(request))
@@ -137,6 +180,12 @@ def answer_once(answer: Answer) -> Answer:
         return await kept.read()
 
     return answer_request
+
+
+def get_kept_answers(site: Site) -> KeptAnswers:
+    """The answers that a server keeps."""
+    answers: KeptAnswers = site.running.setdefault("answers", KeptAnswers(site.limits, site.engine.store))
+    return answers
 
 
 def refuse_other_request() -> Refusal:

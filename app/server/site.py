@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -177,6 +178,16 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The folder in which tokens with the role edit save charts; None where nothing is saved."""
 
 
+NAMED: ContextVar[set[str] | None] = ContextVar("named_conversations", default=None)
+"""The conversations that the guard was asked about for the request which is answered now; None where its
+answer is not kept. A kept answer goes with them."""
+
+
+def _note_named(conversation: str) -> None:
+    if (names := NAMED.get()) is not None:
+        names.add(conversation)
+
+
 class Site:
     """One engine with its tokens and limits; the application of `build_application` serves it.
 
@@ -238,13 +249,18 @@ class Site:
         """The log as an access sees it: whole with the role `all`, else its own conversations."""
         return self.engine.get_log(None if access.may("all") else access.name)
 
+    def has_conversation(self, access: Access, conversation: str) -> bool:
+        """Whether a conversation exists for an access."""
+        _note_named(conversation)
+        return self.get_log(access).read_last_line(conversation) is not None
+
     def require_conversation(self, access: Access, conversation: str) -> None:
         """Refuse what concerns a conversation that does not exist for an access.
 
         Raises:
             Refusal: 404.
         """
-        if self.get_log(access).read_last_line(conversation) is None:
+        if not self.has_conversation(access, conversation):
             raise make_not_found(conversation)
 
     def claim(self, access: Access, conversation: str, owner: str | None = None) -> StreamOptions:
@@ -265,6 +281,7 @@ class Site:
                 "'all'",
                 details={"field": "owner"},
             )
+        _note_named(conversation)
         exists = self.engine.store.read_last_line(conversation) is not None
         if exists:
             self.require_conversation(access, conversation)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
+from toolchart.app.server.repeated_requests import get_kept_answers
 from toolchart.app.server.site import Site, get_site
 from toolchart.states.errors import SpecError
 
@@ -37,7 +38,7 @@ async def delete_family(site: Site, conversation: str) -> list[str]:
             f"end, or end it with POST /api/conversations/{conversation}/cancel; nothing was deleted",
         )
     try:
-        return await asyncio.to_thread(engine.conversation(conversation).delete)
+        deleted = await asyncio.to_thread(engine.conversation(conversation).delete)
     except SpecError as error:
         # What it names may be somebody else's.
         raise Refusal(
@@ -45,3 +46,5 @@ async def delete_family(site: Site, conversation: str) -> list[str]:
             f"conversation {conversation!r} cannot be deleted now: a worker has it, a fork shares its "
             "records, or another conversation runs it. Delete that one first; nothing was deleted",
         ) from error
+    get_kept_answers(site).forget(deleted)
+    return deleted

@@ -17,6 +17,7 @@ from killed_process import die, run_forked
 from served import bearer, make_site, open_client, serve
 
 from toolchart.app.server.application import list_endpoints
+from toolchart.app.server.repeated_requests import get_kept_answers
 from toolchart.app.server.site import Limits, Site
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -383,6 +384,50 @@ async def test_a_fork_that_is_sent_twice_is_one(tmp_path: Any) -> None:
             names |= {(answer.json()["conversation"], answer.json()["at"]) for answer in twice}
             assert len(list(site.engine.store.list_conversations())) == 2
     assert len(names) == 1
+
+
+@pytest.mark.parametrize("by", ["the server", "another process"])
+@pytest.mark.parametrize(("path", "body"), STREAMED)
+async def test_a_kept_answer_goes_with_its_conversation(path: str, body: dict[str, Any], by: str) -> None:
+    """Once a conversation is deleted, by this server or by another process on its log, the server answers
+    with none of its text any more: the request that comes again is carried out as another one."""
+    site = make_named_site()
+    async with open_client(site) as client:
+
+        async def post() -> str:
+            return (await client.post(path, json=body, headers=key("k1"))).text
+
+        assert ("reply 0" in await post(), "reply 0" in await post()) == (True, True)
+        (name,) = site.engine.store.list_conversations()
+        if by == "the server":
+            for _ in range(2):  # the answer to the deletion itself is kept
+                deletion = await client.delete(f"/api/conversations/{name}", headers=key("k2"))
+                assert deletion.json()["deleted"] == [name]
+            assert name not in get_kept_answers(site).list_conversations()
+        else:
+            site.engine.store.delete(name)
+        again = await post()
+        assert ("reply 0" in again, "reply 1" in again) == (False, True)
+        assert await post() == again
+
+
+async def test_what_is_kept_of_others_stays() -> None:
+    """Deleting one conversation drops no answer that tells of another one, and its bytes do not count any
+    more: what is kept then stays below the limit."""
+    site = make_site(make_engine([f"{number}".rjust(400, "x") for number in range(9)]))
+    async with open_client(site) as client:
+
+        async def post(name: str) -> str:
+            body = {"message": "hi", "conversation": name}
+            return (await client.post("/api/conversations", json=body, headers=key(name))).text
+
+        first = await post("a")
+        size = get_kept_answers(site).size
+        second = await post("b")
+        await client.delete("/api/conversations/a")
+        assert (get_kept_answers(site).size, len(first.encode())) == (len(second.encode()), size)
+        assert await post("b") == second
+        assert await post("a") != first
 
 
 async def test_the_oldest_answers_go_first() -> None:
