@@ -295,7 +295,7 @@ async def create_response(request: Request) -> Response:
     if form.text is not None and form.text.verbosity is not None:
         ignored.append("text.verbosity")
     opened = await _open_response(request, form, turn)
-    previous = form.previous_response_id or find_previous(site.engine.store, opened.name)
+    previous = form.previous_response_id or find_previous(site.engine, opened.name)
     head = {"id": opened.name.id, "model": form.model, "previous_response_id": previous}
     builder = _make_builder(site, opened.name, head)
     builder.ignored, builder.asks_instructions = ignored, bool(turn.options.get("variables"))
@@ -349,7 +349,7 @@ async def cancel_response(request: Request) -> Response:
     """Stop the turn of a response, and show the response."""
     site, access = get_site(request), get_access(request)
     name = read_response_id(request.path_params["response"])
-    if get_log(request).read_last_line(name.conversation) is None:
+    if not site.has_conversation(access, name.conversation):
         raise Refusal(404, f"there is no response {name.id!r}")
     stored = await asyncio.to_thread(read_stored_response, site, name)
     if stored["status"] == "cancelled":
@@ -475,8 +475,9 @@ async def show_response(request: Request) -> Response:
 async def delete_response(request: Request) -> Response:
     """Delete a response that is alone in its conversation: the log has whole conversations."""
     site, name = get_site(request), read_response_id(request.path_params["response"])
-    names = await asyncio.to_thread(lambda: list(iterate_responses(get_log(request), name.conversation)))
-    if name not in names:
+    exists = site.has_conversation(get_access(request), name.conversation)
+    names = await asyncio.to_thread(lambda: list(iterate_responses(site.engine, name.conversation)))
+    if not exists or name not in names:
         raise Refusal(404, f"there is no response {name.id!r}")
     if len(names) > 1:
         raise Refusal(
@@ -584,19 +585,20 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
     return {
         "id": name.id,
         "model": handler or own.name,
-        "previous_response_id": find_previous(site.engine.store, name),
+        "previous_response_id": find_previous(site.engine, name),
     }
 
 
-def find_previous(store: Store, name: ResponseName) -> str | None:
+def find_previous(engine: Engine, name: ResponseName) -> str | None:
     """The id of the response that one goes on with: the one whose turn ended, or rested, right before it."""
-    earlier = takewhile(lambda other: other.seq < name.seq, iterate_responses(store, name.conversation))
+    earlier = takewhile(lambda other: other.seq < name.seq, iterate_responses(engine, name.conversation))
     newest = deque(earlier, maxlen=1)
     return newest[0].id if newest else None
 
 
-def iterate_responses(store: Store, conversation: str) -> Iterator[ResponseName]:
+def iterate_responses(engine: Engine, conversation: str) -> Iterator[ResponseName]:
     """The responses of a conversation, the oldest first, as far as it has begun them."""
+    store = engine.store
     kinds = read_kinds(store, conversation)
     begun, is_over, has_rested = ResponseName(conversation=conversation, turn=1, seq=0), False, False
     turn = 0
@@ -605,7 +607,11 @@ def iterate_responses(store: Store, conversation: str) -> Iterator[ResponseName]
             yield begun
         # Records of a changed agent may stand between two turns: they belong to the next one.
         is_next = is_over and begun.turn <= turn
-        if is_next or (record.event_type == "resumed" and has_rested):
+        if is_next or (
+            record.event_type == "resumed"
+            and has_rested
+            and waits_for_client(engine, _read_snapshot_at(store, conversation, record.seq - 1))
+        ):
             begun = ResponseName(conversation=conversation, turn=turn + is_next, seq=record.seq)
             has_rested = False
             yield begun
@@ -613,6 +619,10 @@ def iterate_responses(store: Store, conversation: str) -> Iterator[ResponseName]
         # A fork at rest says so by what it asks for.
         is_resting_fork = record.event_type == "forked" and not any(ask.is_work(kinds) for ask in record.asks)
         turn, is_over = record.turn, record.ends_turn or is_resting_fork
+
+
+def _read_snapshot_at(store: Store, conversation: str, seq: int) -> Snapshot:
+    return next(replay_from(store, conversation, seq)).step.snapshot
 
 
 _NOT_NEWEST = "only the newest response of a conversation can be continued"

@@ -6,6 +6,7 @@ The official SDK is the judge of the forms.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_spec, reply_with_calls
+from killed_process import die, run_forked
 from served import bearer, make_site, make_value, open_client, serve
 
 from toolchart.app.server.site import Site
@@ -225,11 +227,13 @@ async def test_it_is_not_streamed() -> None:
         assert list(site.engine.store.list_conversations()) == []
 
 
+@pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.parametrize("is_in_tool", [False, True])
-async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool) -> None:
-    """A server is stopped in the middle of a response, before its first reply or after one. The next one on
-    the same log shows it in progress until it has gone on with the turn, and then its end; the same key finds
-    it and begins nothing."""
+async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool, end: str) -> None:
+    """A server is stopped, or its process killed, in the middle of a response, before its first reply or
+    after one. The next one on the same log shows it in progress until it has gone on with the turn, and then
+    its end; the same key finds it and begins nothing. It stays one response: the next one names it as the
+    previous one."""
     call = [reply_with_calls(("echo", {"text": "a"}))] if is_in_tool else []
     headers = {"Idempotency-Key": "k"}
 
@@ -239,14 +243,29 @@ async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool)
                 return await ScriptedProvider._wait_for_answer(self, request)
             return await super()._wait_for_answer(request)
 
-    log = str(tmp_path / "log.db")
-    first = make_site(Engine(make_spec(), log=log, providers={"model": Half([*call, "never"])}))
-    async with open_client(first, "anna") as client:
-        answer = await client.post("/v1/responses", json=BODY, headers=headers)
-        id_ = answer.json()["id"]
-        if is_in_tool:
-            await wait_until(lambda: has_output(client, id_))
-        await first.stop(0.0)
+    log, note = str(tmp_path / "log.db"), tmp_path / "id"
+
+    async def begin_and_end() -> None:
+        site = make_site(Engine(make_spec(), log=log, providers={"model": Half([*call, "never"])}))
+        async with open_client(site, "anna") as client:
+            answer = await client.post("/v1/responses", json=BODY, headers=headers)
+            note.write_text(answer.json()["id"])
+            if is_in_tool:
+                await wait_until(lambda: has_output(client, note.read_text()))
+            if end == "killed":
+                die()
+            await site.stop(0.0)
+
+    def run() -> None:
+        thread = threading.Thread(target=asyncio.run, args=(begin_and_end(),))
+        thread.start()
+        thread.join()
+
+    if end == "killed":
+        assert await asyncio.to_thread(run_forked, run)
+    else:
+        await begin_and_end()
+    id_ = note.read_text()
     async with open_held(["done", "done"], log=log) as (client, site, model):
         stored = (await client.get(f"/v1/responses/{id_}")).json()
         assert (stored["status"], stored["completed_at"]) == ("in_progress", None)
@@ -256,6 +275,10 @@ async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool)
         again = await client.post("/v1/responses", json=BODY, headers=headers)
         assert again.json()["id"] == id_
         assert len(list(site.engine.store.list_conversations())) == 1
+        following = await begin(client, previous_response_id=id_)
+        assert (await poll(client, following["id"]))["previous_response_id"] == id_
+        refused = await client.delete(f"/v1/responses/{id_}")
+        assert (refused.status_code, "one of 2" in refused.json()["error"]["message"]) == (409, True)
 
 
 async def has_output(client: httpx.AsyncClient, id_: str) -> bool:
