@@ -99,7 +99,8 @@ class DurableClient:
         submission = Submission(stretch=stretch, message=message, options=options or {})
         digest = submission.digest_input()
         # In the log before the host knows of it: a host is asked for nothing that is not there. What lies
-        # here without a stretch, because this process ends now, is started by the next try with its key.
+        # here without a stretch, because this process ends now, is started by a supervisor, by the next try
+        # with its key, or by the next worker on Temporal.
         is_same = await self._engine.leases.submit(name, stretch.key, digest, msgspec.json.encode(submission))
         if not is_same:
             raise TurnChanged(

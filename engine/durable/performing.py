@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from toolchart.engine.durable.stretches import Rest, Stretch, compute_version, decode_submission, plan_next
 from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
@@ -149,6 +151,35 @@ def find_version(store: Store, conversation: str) -> str:
     return compute_version(loaded_conversation.configured.chart) if loaded_conversation is not None else ""
 
 
+# -- messages that were left behind --------------------------------------------------------------
+# A message is in the log before the host knows of it. Where the process of its sender ends in between, the
+# host was asked for nothing: whoever looks after the workers asks it again. A host that has the stretch
+# already does nothing.
+
+
+def list_submitted(store: Store, version: str | None = None) -> list[Stretch]:
+    """The stretches of the messages that no worker has taken; blocking.
+
+    Args:
+        version: only those for workers of this version.
+
+    Raises:
+        LogUnavailable: the log cannot be read.
+    """
+    stretches = []
+    for entry in store.list_submissions():
+        try:
+            stretch = decode_submission(entry.data).stretch
+        except msgspec.DecodeError as error:
+            log.warning(
+                "conversation %s: a message for its workers is unreadable: %s", entry.conversation, error
+            )
+            continue
+        if version in (None, stretch.version):
+            stretches.append(stretch)
+    return stretches
+
+
 # -- the host in process -------------------------------------------------------------------------
 # The host in process: stretches run on this event loop, and are forgotten with the process.
 #
@@ -167,6 +198,15 @@ class LocalHost:
         if stretch.id in self._tasks:
             return
         self._tasks[stretch.id] = asyncio.create_task(self._perform_when_due(stretch))
+
+    async def start_submitted(self) -> None:
+        """Start the stretches of messages that an earlier process has left for workers.
+
+        Raises:
+            LogUnavailable: the log cannot be read.
+        """
+        for stretch in await asyncio.to_thread(list_submitted, self._engine.store):
+            await self.start(stretch)
 
     async def _perform_when_due(self, stretch: Stretch) -> Rest:
         clock = self._engine.clock

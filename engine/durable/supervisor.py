@@ -3,7 +3,8 @@
 DBOS leaves what a dead executor has begun as it is. The supervisor puts it into the queue again. The log
 knows more than the queue: a decision that a program without DBOS left in an inbox, a timer whose stretch was
 enqueued for workers that are gone, a turn of a process that is no worker. For each such conversation the
-supervisor starts a stretch, once for each state of its lease.
+supervisor starts a stretch, once for each state of its lease. And it starts the stretches of messages whose
+sender has died before it could ask the queue for them.
 
 Several supervisors may run; what one has started, the others do not start again.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.executors import ExecutorWatch
+from toolchart.engine.durable.performing import list_submitted
 from toolchart.engine.durable.stretches import Stretch
 from toolchart.states.errors import ToolchartError
 from toolchart.states.ports import Store
@@ -24,6 +26,9 @@ log = logging.getLogger("toolchart.engine")
 
 LOOK_S = 1.0
 """Seconds between two looks."""
+
+_SUBMISSION_LOOKS = 10
+"""At every look of so many it looks for messages that nobody has taken: it reads all of them then."""
 
 
 class Supervisor:
@@ -51,6 +56,9 @@ class Supervisor:
         self._find_version = find_version
         self._started: set[str] = set()
         """Ids of the stretches that it has started for what is unfinished now."""
+        self._looks = 0
+        self._submitted: list[Stretch] = []
+        """Those of the messages that no worker had taken at the last look for them."""
 
     async def run(self) -> None:
         """Look again and again, until it is cancelled."""
@@ -72,6 +80,10 @@ class Supervisor:
             await asyncio.to_thread(self._queue.requeue, ids)
             self._on_handed_on(len(ids))
         stretches = await asyncio.to_thread(self.list_unfinished)
+        if self._looks % _SUBMISSION_LOOKS == 0:
+            self._submitted = await asyncio.to_thread(list_submitted, self._store)
+        self._looks += 1
+        stretches += self._submitted
         for stretch in stretches:
             if stretch.id not in self._started:
                 await self._queue.start(stretch)

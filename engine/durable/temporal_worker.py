@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.durable.performing import perform_stretch
+from toolchart.engine.durable.performing import list_submitted, perform_stretch
 from toolchart.engine.durable.stretches import Stretch, compute_version
 from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError, ToolchartError, format_install
@@ -159,8 +159,12 @@ class TemporalWorker:
     async def run(self, grace_s: float = GRACE_S) -> AsyncIterator[None]:
         """Work within the block, in its event loop; then let what runs end within the grace time.
 
+        At the start it hands on the messages for its version whose sender has died before Temporal knew of
+        them.
+
         Raises:
             DurableHostUnavailable: the server cannot be reached at the start.
+            LogUnavailable: the log cannot be read at the start.
         """
         try:
             await self._client.service_client.check_health()
@@ -183,6 +187,9 @@ class TemporalWorker:
         )
         async with workflows, stretches:
             try:
+                host = TemporalHost(self._client, self.agent)
+                for stretch in await asyncio.to_thread(list_submitted, self._engine.store, self.version):
+                    await host.start(stretch)
                 yield
             finally:
                 await asyncio.gather(stretches.shutdown(), self._engine.astop(grace_s))

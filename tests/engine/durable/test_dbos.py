@@ -32,6 +32,7 @@ from durable_scripts import check_log as check_scripts
 from durable_workers import CALLING, SETTLING, SPEC, make_engine, make_tool, run_worker, wait_for_state, work
 from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
+from killed_process import die, run_forked
 from paying_agent import read_waiting_calls, wait_until
 from postgres_database import create_database
 from worker_names import DEAD
@@ -40,6 +41,7 @@ from toolchart.app.cli.commands.fleet.submit import command as submit_command
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.stretches import Stretch
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.retention import delete_conversations
 from toolchart.engine.log.stores import open_store
@@ -69,6 +71,14 @@ pytestmark = pytest.mark.slow
 def address(postgres: str, tmp_path: Path) -> str:
     """The address of a database for the log and the queue of one test."""
     return create_database(postgres, tmp_path)
+
+
+class DyingHost:
+    """Starts nothing: the process is killed there."""
+
+    async def start(self, stretch: Stretch) -> None:
+        """Die."""
+        die()
 
 
 def check_log(address: str, count: int) -> None:
@@ -445,3 +455,28 @@ def test_a_supervisor_starts_nothing_for_a_conversation_without_records(address:
     assert list(store.list_unfinished()) == ["empty"]
     assert supervisor.list_unfinished() == []
     store.close()
+
+
+async def test_a_message_whose_sender_never_comes_again_is_handed_on(address: str) -> None:
+    """The sender is killed between keeping its message in the log and putting it into the queue, and nobody
+    sends it again. A worker that supervises hands it on: one turn, and nothing is left behind."""
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    async def submit() -> None:
+        async with make_engine(address, pay) as engine:
+            await DurableClient(engine, DyingHost()).submit("the bill", conversation="c")
+
+    def run() -> None:
+        thread = threading.Thread(target=asyncio.run, args=(submit(),))
+        thread.start()
+        thread.join()
+
+    assert await asyncio.to_thread(run_forked, run)
+    async with make_engine(address, pay) as engine:
+        assert [entry.conversation for entry in engine.store.list_submissions()] == ["c"]
+        async with work(engine, address, supervises=True):
+            await wait_for_state(engine, "c", "finished")
+        assert list(engine.store.list_submissions()) == []
+    check_log(address, 1)

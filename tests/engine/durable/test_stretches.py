@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 from durable_scripts import PAUSING_CHART
 from durable_workers import submit_message
@@ -17,10 +18,11 @@ from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.performing import LocalHost, perform_stretch
+from toolchart.engine.durable.performing import LocalHost, list_submitted, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,
     Stretch,
+    Submission,
     compute_version,
     decode_stretch,
     encode_rest,
@@ -336,6 +338,43 @@ async def test_a_message_whose_sender_is_killed_is_run_once(starts: bool, tmp_pa
             1,
         )
     assert marks.read_text() == "the bill\n"
+
+
+async def test_a_message_whose_sender_never_comes_again_is_run(tmp_path: Path) -> None:
+    """The sender is killed between keeping the message, which has no key, and asking the host. The next host
+    on the log starts its stretch by itself, however often it looks: one turn."""
+    log = str(tmp_path / "log.db")
+
+    def pay(arguments: Any) -> str:
+        return "paid"
+
+    async def submit() -> None:
+        async with make_engine(log, pay) as engine:
+            await DurableClient(engine, DyingHost(engine, starts=False)).submit("the bill")
+
+    assert run_forked(lambda: Thread(target=asyncio.run, args=(submit(),)).start() or time.sleep(60))
+    async with make_engine(log, pay) as engine:
+        (stretch,) = list_submitted(engine.store)
+        assert (list_submitted(engine.store, stretch.version), list_submitted(engine.store, "v")) == (
+            [stretch],
+            [],
+        )
+        host = LocalHost(engine)
+        for _ in range(2):
+            await host.start_submitted()
+        await host.join()
+        await host.start_submitted()
+        assert list_types(engine, stretch.conversation).count("turn_started") == 1
+        assert list_submitted(engine.store) == []
+
+
+def test_an_unreadable_message_keeps_no_other_one_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A message for workers that is none is named in the log of the process, and the others are started."""
+    store = MemoryStore()
+    store.submit("broken", "turn/1", "digest", b"{")
+    store.submit("whole", "turn/1", "digest", msgspec.json.encode(Submission(stretch=TURN, message="go")))
+    assert list_submitted(store) == [TURN]
+    assert "conversation broken: a message for its workers is unreadable" in caplog.text
 
 
 async def test_a_message_of_a_deleted_conversation_is_not_run() -> None:

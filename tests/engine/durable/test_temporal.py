@@ -124,6 +124,32 @@ async def test_temporal_runs_what_others_hand_over(server: str) -> None:
     assert list(replay_conversation(store, "temporal"))
 
 
+class SilentHost:
+    """Starts nothing, as where the process of the sender is killed."""
+
+    async def start(self, stretch: Stretch) -> None:
+        """Nothing: Temporal never hears of it."""
+
+
+async def test_a_message_whose_sender_never_comes_again_is_run_by_the_next_worker(server: str) -> None:
+    """A sender has kept its message in the log and has died before Temporal knew of it. The next worker of
+    its version begins the turn; one of another chart leaves it."""
+    store = MemoryStore()
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    async with make_payer(store, pay) as engine:
+        await DurableClient(engine, SilentHost()).submit("the bill", conversation="left")
+        pausing = {"chart": PAUSING_CHART, "effects": PAUSING["effects"]}
+        async with make_payer(store, pay, **pausing) as other, work(other, server):
+            pass
+        assert [entry.conversation for entry in store.list_submissions()] == ["left"]
+        async with work(engine, server):
+            await wait_until(lambda: has_state(engine, "left", "finished"))
+        assert (read_ended_turns(engine, "left"), list(store.list_submissions())) == (["the bill"], [])
+
+
 async def test_a_release_with_another_chart_leaves_old_conversations_to_old_workers(server: str) -> None:
     """An approval waits across the end of every worker. A worker of a changed chart runs new conversations,
     with a timer that Temporal keeps, and leaves the old one alone though it is decided. A worker of the old
