@@ -19,12 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart import __version__
+from toolchart.app.server.answers import Refusal
 from toolchart.app.server.conversations.approvals import find_cache
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.figures import LAG_BUCKETS_S, ServerFigures
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.reading.approvals import RowCache, list_waiting
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import ToolchartError, find_missing_package, format_install
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -41,10 +42,19 @@ ROUTES = RouteGroup(_watch_loop)
 
 @ROUTES.endpoint("GET", "/metrics", "all", in_openapi=False)
 async def report_metrics(request: Request) -> Response:
-    """Tell what the server has counted and how things stand, as Prometheus reads it."""
+    """Tell what the server has counted and how things stand, as Prometheus reads it.
+
+    Raises:
+        Refusal: 501; Prometheus' client is not installed.
+    """
     site = get_site(request)
     cache = find_cache(site, get_access(request), "waiting calls")
-    text, media_type = await asyncio.to_thread(write_metrics, site, cache)
+    try:
+        text, media_type = await asyncio.to_thread(write_metrics, site, cache)
+    except ImportError as error:
+        if find_missing_package(error) is None:
+            raise
+        raise Refusal(501, f"metrics need more packages: {format_install('serve')}") from None
     return Response(text, media_type=media_type)
 
 

@@ -138,7 +138,7 @@ class Driver:
             LogConflict, LogUnavailable: a record could not be written; its effects were not performed.
             NoRecordedAnswer: the turn runs from a log that has no answer to what it asks for.
         """
-        telemetry, before = self.dependencies.telemetry, self.snapshot
+        telemetry = self.dependencies.telemetry
         if telemetry is not None and not self._is_over:
             telemetry.begin_turn(self.conversation, self.snapshot)
         try:
@@ -157,8 +157,8 @@ class Driver:
         finally:
             if telemetry is not None:
                 telemetry.end_turn(self.conversation, self.snapshot)
-            if not self._is_over and self.snapshot is not before:
-                for watcher in self.dependencies.watchers:
+            for watcher in self.dependencies.watchers:
+                if not self._is_over:
                     watcher.note_rest(self.conversation, waits=self.waits_for_outside)
 
     async def perform_open_effects(self) -> Snapshot:

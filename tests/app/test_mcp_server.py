@@ -434,11 +434,11 @@ async def test_listening_over_http() -> None:
 
 async def test_over_standard_input_and_output(tmp_path: Path) -> None:
     """`toolchart mcp` serves the client that starts it, and ends with it. What its tools and modules print
-    is no part of the protocol."""
+    is no part of the protocol. `--limit` changes its limits."""
     write_noisy_agent(tmp_path)
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-c", START, "mcp", "agent.yaml", "--log", "memory"],
+        args=["-c", START, "mcp", "agent.yaml", "--log", "memory", "--limit", "records_bytes=10"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
     )
@@ -450,5 +450,7 @@ async def test_over_standard_input_and_output(tmp_path: Path) -> None:
 
     async with asyncio.timeout(180), Client(parameters, message_handler=note_fault) as client:
         result = await client.call_tool("noisy", {"message": "hi"})
+        records = await client.read_resource(result.structured_content["records"])
     assert result.content[0].text == "done"
+    assert records.contents[0].text.startswith('{"cut":')
     assert not faults

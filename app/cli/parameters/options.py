@@ -252,6 +252,15 @@ durability_option = click.option(
 )
 """`--durability`: goes before the `durability` of the agent spec."""
 
+limits_option = click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another value for a limit: turns=200. docs/serve.md names them all. Repeatable.",
+)
+"""`--limit`: a limit of a server (`toolchart.app.server.site.Limits`)."""
+
 dsn_option = click.option(
     "--dsn",
     metavar="ADDRESS",

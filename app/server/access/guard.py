@@ -75,7 +75,8 @@ class Guard:
             _log_error(error, scope, request_id)
             if answer.status is not None:  # too late for a status: the connection ends without its end
                 raise
-            await answer_error(Request(scope), error)(scope, receive, answer.send)
+            if not isinstance(error, ClientDisconnect):  # nobody would read an answer
+                await answer_error(Request(scope), error)(scope, receive, answer.send)
         finally:
             self._site.figures.note_request(scope["method"], scope["state"].get("route"), answer.status)
 

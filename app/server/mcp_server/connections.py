@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.server import build_mcp_server
-from toolchart.app.server.site import Site
+from toolchart.app.server.site import Limits, Site
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.telemetry.environment import open_telemetry
 
@@ -42,7 +42,9 @@ def _get_access(context: Any) -> Access:
     return cast("Access", context.request.state.access)
 
 
-def serve_stdio(spec: str, *, log: str | None, durability: str | None, output: TextIO) -> None:
+def serve_stdio(
+    spec: str, *, limits: Limits, log: str | None, durability: str | None, output: TextIO
+) -> None:
     """Serve an agent until standard input ends.
 
     Args:
@@ -53,11 +55,12 @@ def serve_stdio(spec: str, *, log: str | None, durability: str | None, output: T
         LogUnavailable: the log cannot be opened.
     """
     with open_telemetry() as telemetry:
-        asyncio.run(_serve_stdio(Engine(spec, log=log, durability=durability, telemetry=telemetry), output))
+        engine = Engine(spec, log=log, durability=durability, telemetry=telemetry)
+        asyncio.run(_serve_stdio(engine, limits, output))
 
 
-async def _serve_stdio(engine: Engine, output: TextIO) -> None:
-    site = Site(engine, ())
+async def _serve_stdio(engine: Engine, limits: Limits, output: TextIO) -> None:
+    site = Site(engine, (), limits=limits)
     server, turns = build_mcp_server(site, _get_owner)
     async with engine:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,6 +228,21 @@ async def test_requests_count_by_route_and_status() -> None:
     }
 
 
+def test_a_client_that_goes_away_is_no_failure_of_the_server() -> None:
+    """A request whose client went before its body was complete has the status `none`, and no 5xx."""
+    site = make_site()
+    with serve(site) as address:
+        where = httpx.URL(address)
+        with socket.create_connection((where.host, where.port or 80), timeout=120) as connection:
+            head = f"POST /api/conversations HTTP/1.1\r\nHost: {where.host}\r\nContent-Length: 90\r\n"
+            head += f"Content-Type: application/json\r\nAuthorization: {bearer()['Authorization']}\r\n\r\n{{"
+            connection.sendall(head.encode())
+        until_s = time.monotonic() + 120
+        while not site.figures.requests and time.monotonic() < until_s:
+            time.sleep(0.01)
+    assert dict(site.figures.requests) == {("POST", "/api/conversations", "none"): 1}
+
+
 ROUTES, STATUSES = st.sampled_from(["/livez", None]), st.sampled_from([200, 404, None])
 
 
@@ -262,6 +279,14 @@ async def test_it_needs_the_role_of_operators() -> None:
             for name in ("", "anna", "viewer")
         }
     assert statuses == {"": 401, "anna": 403, "viewer": 200}
+
+
+async def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Prometheus' client is missing the answer is 501 with the command that installs it."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    async with open_client(make_site()) as client:
+        answer = await client.get("/metrics")
+    assert (answer.status_code, "prometheus-client>=" in answer.text) == (501, True)
 
 
 async def test_what_is_open_now_is_shown() -> None:

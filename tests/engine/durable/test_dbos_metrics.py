@@ -21,6 +21,7 @@ from paying_agent import wait_until
 from postgres_database import create_database
 
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
+from toolchart.app.cli.commands.turns.serve import make_queue_reader
 from toolchart.states.errors import SpecError
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
@@ -64,7 +65,7 @@ def collect(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any]
 @pytest.mark.slow
 async def test_metrics_say_what_the_worker_did_and_what_its_queue_holds(address: str) -> None:
     """Stretches count by their outcome. Entries count by state, priority and version, with the age of the
-    oldest that waits, those of other agents not; without the database the worker's own metrics are there."""
+    oldest that waits, those of other agents not, in the metrics of a server too."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
     agent = {"gen_ai.agent.name": "payer"}
@@ -78,6 +79,7 @@ async def test_metrics_say_what_the_worker_did_and_what_its_queue_holds(address:
         for number, priority in enumerate((1, 2, 2)):
             stretch = await client.begin_turn("bill", key=f"b{number}", priority=priority)
         await queue.start(replace(stretch, key="later", due="2999-01-01T00:00:00Z"))
+        served = make_queue_reader(address, engine.spec)()
         other = DbosQueue(address, "other")
         await other.start(Stretch(conversation="x", key="x", version="none"))
         points = collect(reader)
@@ -90,6 +92,7 @@ async def test_metrics_say_what_the_worker_did_and_what_its_queue_holds(address:
         for point, value in points["toolchart.queue.length"]
     }
     assert lengths == {("waiting", 1): 1, ("waiting", 2): 2, ("delayed", 2): 1}
+    assert {(row.state, row.priority): row.count for row in served} == lengths
     versions = {point["toolchart.version"] for point, _ in points["toolchart.queue.length"]}
     assert versions == {stretch.version}
     ((_, oldest_s),) = points["toolchart.queue.oldest"]

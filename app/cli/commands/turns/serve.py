@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.agents.models_validate import results_option
-from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, limits_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens
@@ -80,13 +80,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Let tokens with the role edit save charts to files of this folder.",
 )
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another value for a limit: turns=200. docs/serve.md names them all. Repeatable.",
-)
+@limits_option
 @click.option(
     "--grace",
     "grace_s",
