@@ -210,7 +210,9 @@ GROUPS: dict[str, Group] = {
             "engine/test_batch_calls.py",
             "engine/test_resting_children.py",
             "engine/use/test_event_loops.py",
+            "engine/test_telemetry.py",
             "engine/flows",
+            "security/test_hostile_charts.py",
         ),
     ),
     "turns": Group(
