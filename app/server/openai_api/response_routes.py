@@ -40,8 +40,10 @@ from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import (
     Pieces,
     begin_once,
+    compare_with_begun,
     continue_turn,
     finish_turn,
+    put_before,
     read_answers,
     read_times,
     start_turn,
@@ -61,6 +63,7 @@ from toolchart.engine.runtime.streaming import Piece, StepTaken
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LogConflict, ToolchartError
+from toolchart.states.events import Configured, TurnStarted
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -283,7 +286,8 @@ class _OpenResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response whose turn has begun."""
 
     name: ResponseName
-    pieces: Pieces
+    pieces: Pieces | None
+    """None where somebody else runs the turn: another server, or the watch of this one."""
 
 
 @ROUTES.endpoint("POST", "/v1/responses", "chat", body=ResponseForm)
@@ -301,6 +305,7 @@ async def create_response(request: Request) -> Response:
     builder.ignored, builder.asks_instructions = ignored, bool(turn.options.get("variables"))
     if form.background:
         return JsonAnswer(await _leave_running(site, opened, builder))
+    assert opened.pieces is not None, "only one in the background may be left to somebody else"
     if form.stream:
         events = _stream_response(opened.pieces, builder)
         return stream_answer(request, events, begins_turn=not turn.answers)
@@ -316,17 +321,18 @@ async def create_response(request: Request) -> Response:
 async def _leave_running(site: Site, opened: _OpenResponse, builder: ResponseBuilder) -> dict[str, Any]:
     """The response as it is when its first record is durable; its turn goes on by itself."""
 
-    async def run_on() -> None:
+    async def run_on(pieces: Pieces) -> None:
         try:
-            await finish_turn(opened.pieces)
+            await finish_turn(pieces)
         except (Refusal, ToolchartError) as error:  # the log has how far the turn came
             log.warning("response %s: %s", opened.name.id, strike_secrets(str(error)))
 
-    running = _list_running(site)
-    task = running[opened.name.id] = asyncio.create_task(run_on())
-    task.add_done_callback(lambda _: running.pop(opened.name.id, None))
-    while not (task.done() or _has_begun(site.engine.store, opened.name)):
-        await asyncio.wait((task,), timeout=0.01)
+    if opened.pieces is not None:
+        running = _list_running(site)
+        task = running[opened.name.id] = asyncio.create_task(run_on(opened.pieces))
+        task.add_done_callback(lambda _: running.pop(opened.name.id, None))
+        while not (task.done() or _has_begun(site.engine.store, opened.name)):
+            await asyncio.wait((task,), timeout=0.01)
     stored = await asyncio.to_thread(read_stored_response, site, opened.name)
     described = stored.get("toolchart") or {}
     ignored = {"ignored": builder.ignored} if builder.ignored else {}
@@ -401,6 +407,7 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     previous = read_response_id(form.previous_response_id) if form.previous_response_id else None
     if previous is not None:
         require_newest(site.get_log(access), previous)
+    options: StreamOptions
     if turn.answers:
         answers = read_answers(site, turn.answers, access)
         root = answers[0].item.root
@@ -410,16 +417,16 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         name = _name_response(site, root, is_new_turn=False)
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
-    keyed = name_by_key(request) if previous is None else None
-    if keyed is not None and site.engine.store.read_last_line(keyed) is not None:
-        return await _reopen_response(site, access, keyed, turn, {**turn.options, "handler": model.handler})
-    conversation = previous.conversation if previous is not None else keyed or generate_conversation_id()
+    if previous is None and (keyed := name_by_key(request)) is not None:
+        options = {**turn.options, "handler": model.handler}
+        return await _open_keyed(site, access, keyed, turn, options, is_background=bool(form.background))
+    conversation = previous.conversation if previous is not None else generate_conversation_id()
     # Where a turn is open, the message is for that one.
     is_new_turn = not site.engine.conversation(conversation).has_open_turn
     name = _name_response(site, conversation, is_new_turn=is_new_turn)
     if previous is not None and name.turn != previous.turn + is_new_turn:
         raise Refusal(409, _NOT_NEWEST)
-    options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}
+    options = {**turn.options, "handler": model.handler, "conversation": conversation}
     if previous is not None:
         options.pop("history", None)
     engine = site.client_tools.choose_engine(conversation, turn.tools)
@@ -434,17 +441,47 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     return _OpenResponse(name=name, pieces=pieces)
 
 
-async def _reopen_response(
-    site: Site, access: Access, conversation: str, turn: ChatTurn, options: StreamOptions
+async def _open_keyed(
+    site: Site,
+    access: Access,
+    conversation: str,
+    turn: ChatTurn,
+    options: StreamOptions,
+    *,
+    is_background: bool,
 ) -> _OpenResponse:
-    """The response that a request with the same key has begun before a restart, as the log has it when its
-    turn rests."""
+    """The response of a request with a key: begun now, or by the same request before.
+
+    What was begun before, also by another server on the log, is given as the log has it when its turn rests;
+    in the background as it is now.
+    """
     engine = site.client_tools.choose_engine(conversation, turn.tools)
-    result = await finish_turn(await begin_once(site, engine, access, conversation, turn.message, options))
+    name = ResponseName(conversation=conversation, turn=1, seq=0)
+    if is_background and await asyncio.to_thread(_is_in_progress, site, name):
+        claimed: StreamOptions = {**options, **site.claim(access, conversation)}
+        await compare_with_begun(engine, conversation, turn.message, claimed)
+        return _OpenResponse(name=name, pieces=None)
+    pieces = await begin_once(site, engine, access, conversation, turn.message, options)
+    first = await anext(pieces)
+    pieces = put_before(first, pieces)
+    # Only the stream of whoever begins the turn has all of it: the log has it for the others.
+    if isinstance(first, StepTaken) and isinstance(first.event, (Configured, TurnStarted)):
+        return _OpenResponse(name=name, pieces=pieces)
+    result = await finish_turn(pieces)
     # A turn that failed was tried again in a fork, which has the answer.
     name = ResponseName(conversation=result.conversation, turn=1, seq=0)
-    steps = await asyncio.to_thread(_read_steps, site.engine, name)
+    steps, _ = await asyncio.to_thread(_read_steps, site.engine, name)
     return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
+
+
+def _is_in_progress(site: Site, name: ResponseName) -> bool:
+    """Whether a response has begun, and has not come to rest."""
+    if site.engine.store.read_last_line(name.conversation) is None:
+        return False
+    try:
+        return bool(read_stored_response(site, name)["status"] == "in_progress")
+    except Refusal:  # its turn has no record yet
+        return False
 
 
 async def _iterate_pieces(pieces: Sequence[Piece]) -> Pieces:
@@ -509,26 +546,40 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
         Refusal: 404; there is none.
         LogDamaged, ReplayMismatch: the log is not the one that was written.
     """
-    steps = _read_steps(site.engine, name)
+    steps, is_followed = _read_steps(site.engine, name)
     builder = _make_builder(site, name, _build_head(site, name, steps))
-    newest = site.engine.store.read_last_line(name.conversation)
-    builder.is_followed = newest is not None and steps[-1].record.seq < newest[0]
+    builder.is_followed = is_followed
     for piece in _list_pieces(site.engine, name, steps):
         for _ in builder.take(piece):
             pass
     return builder.response
 
 
-def _read_steps(engine: Engine, name: ResponseName) -> list[ReplayedStep]:
-    """The steps of a response, at least one.
+def _read_steps(engine: Engine, name: ResponseName) -> tuple[list[ReplayedStep], bool]:
+    """The steps of a response, at least one: from its first record to where its turn ended, or rested until a
+    later response took it up; and whether a later response follows.
+
+    Both from one look into the log: its turn may go on while it is read.
 
     Raises:
         Refusal: 404; there is none.
     """
-    steps = list(_iterate_steps(engine, name))
+    steps: list[ReplayedStep] = []
+    has_rested, is_followed = False, False
+    for entry in replay_from(engine.store, name.conversation, name.seq):
+        kind = entry.record.event["type"]
+        is_taken_up = (
+            kind == "resumed" and has_rested and steps and waits_for_client(engine, steps[-1].step.snapshot)
+        )
+        if entry.step.snapshot.turn > name.turn or is_taken_up:
+            is_followed = True
+            break
+        # After a reply, or a message that waits for a person, whoever goes on does so by another response.
+        has_rested = has_rested or kind in ("replied", "user_said")
+        steps.append(entry)
     if not steps or steps[-1].step.snapshot.turn != name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
-    return steps
+    return steps, is_followed
 
 
 def _list_pieces(engine: Engine, name: ResponseName, steps: Sequence[ReplayedStep]) -> list[Piece]:
@@ -546,26 +597,12 @@ def _list_pieces(engine: Engine, name: ResponseName, steps: Sequence[ReplayedSte
 
 def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> Turn:
     """The result at a record; of the newest one with what waits in the children."""
+    turn = engine.conversation(conversation).read_turn()
+    # Asked afterwards: a log only grows, so the turn was read at this record where it is still the newest.
     newest = engine.store.read_last_line(conversation)
     if newest is not None and newest[0] == last.record.seq:
-        return engine.conversation(conversation).read_turn()
+        return turn
     return build_turn(last.step.snapshot, conversation)
-
-
-def _iterate_steps(engine: Engine, name: ResponseName) -> Iterator[ReplayedStep]:
-    """The steps of a response: from its first record to where its turn ended, or rested until a later
-    response took it up."""
-    has_rested, before = False, None
-    for entry in replay_from(engine.store, name.conversation, name.seq):
-        kind = entry.record.event["type"]
-        if entry.step.snapshot.turn > name.turn:
-            return
-        if kind == "resumed" and has_rested and before is not None and waits_for_client(engine, before):
-            return
-        # After a reply, or a message that waits for a person, whoever goes on does so by another response.
-        has_rested = has_rested or kind in ("replied", "user_said")
-        before = entry.step.snapshot
-        yield entry
 
 
 def waits_for_client(engine: Engine, snapshot: Snapshot) -> bool:

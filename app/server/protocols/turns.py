@@ -26,6 +26,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import Piece, StepTaken, stream_turn
+from toolchart.engine.runtime.turn_identity import TurnDifference
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.errors import LogConflict
 from toolchart.states.events import Decided
@@ -123,9 +124,7 @@ async def find_begun_turn(
     Raises:
         Refusal: 422; another request has begun the conversation.
     """
-    difference = await engine.once.compare_request(conversation, message, TurnOptions(**options))
-    if difference is not None and difference.is_input:
-        raise refuse_other_request()
+    difference = await compare_with_begun(engine, conversation, message, options)
     await site.live_turns.join(conversation)
 
     async def read_turn(**watchers: Any) -> Turn:
@@ -147,6 +146,21 @@ async def find_begun_turn(
             await asyncio.sleep(_LOOK_S)
 
     return find_turn
+
+
+async def compare_with_begun(
+    engine: Engine, conversation: str, message: str, options: StreamOptions
+) -> TurnDifference | None:
+    """How the agent differs from the one with which a request with this key was begun; None where it does
+    not, or nothing was begun.
+
+    Raises:
+        Refusal: 422; another request has begun the conversation.
+    """
+    difference = await engine.once.compare_request(conversation, message, TurnOptions(**options))
+    if difference is not None and difference.is_input:
+        raise refuse_other_request()
+    return difference
 
 
 async def continue_turn(
@@ -186,10 +200,11 @@ async def _start(pieces: Pieces) -> Pieces:
     """The stream after its first piece is there, so that what prevents the turn is raised before an answer
     has begun."""
     first = await anext(pieces)
-    return _chain(first, pieces)
+    return put_before(first, pieces)
 
 
-async def _chain(first: Piece, pieces: Pieces) -> Pieces:
+async def put_before(first: Piece, pieces: Pieces) -> Pieces:
+    """A stream with a piece that was taken from it."""
     async with aclosing(pieces):
         yield first
         async for piece in pieces:

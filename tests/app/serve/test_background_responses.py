@@ -227,6 +227,24 @@ async def test_it_is_not_streamed() -> None:
         assert list(site.engine.store.list_conversations()) == []
 
 
+async def test_a_record_that_comes_while_it_is_read_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn goes on between two looks into the log, of which one answer is made. What came meanwhile is no
+    later response: it is still in progress."""
+    async with open_held(["done"]) as (client, site, _):
+        begun = await begin(client)
+        store: Any = site.engine.store
+        read_last_line = store.read_last_line
+
+        def read_later_line(conversation: str) -> Any:
+            newest = read_last_line(conversation)
+            return newest and (newest[0] + 1, newest[1])
+
+        with monkeypatch.context() as changes:
+            changes.setattr(store, "read_last_line", read_later_line)
+            read = (await client.get(f"/v1/responses/{begun['id']}")).json()
+        assert (read["status"], read["completed_at"]) == ("in_progress", None)
+
+
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 @pytest.mark.parametrize("is_in_tool", [False, True])
 async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool, end: str) -> None:
@@ -269,6 +287,10 @@ async def test_the_next_server_goes_on_with_it(tmp_path: Path, is_in_tool: bool,
     async with open_held(["done", "done"], log=log) as (client, site, model):
         stored = (await client.get(f"/v1/responses/{id_}")).json()
         assert (stored["status"], stored["completed_at"]) == ("in_progress", None)
+        same = await asyncio.wait_for(client.post("/v1/responses", json=BODY, headers=headers), 60)
+        assert (same.json()["id"], same.json()["status"]) == (id_, "in_progress")
+        other = await client.post("/v1/responses", json={**BODY, "input": "ho"}, headers=headers)
+        assert other.status_code == 422
         model.may_answer.set()
         ended = await poll(client, id_)
         assert (ended["status"], ended["output"][-1]["content"][0]["text"]) == ("completed", "done")

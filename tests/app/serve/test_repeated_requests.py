@@ -291,10 +291,10 @@ async def test_a_killed_turn_is_the_turn_of_its_key(path: str, body: dict[str, A
         assert (model.requests, count_turns(site)) == (1, 1)
 
 
-@pytest.mark.parametrize(("path", "body"), [row for row in NAMED if row[0] != "/v1/responses"])
+@pytest.mark.parametrize(("path", "body"), NAMED)
 async def test_two_servers_on_one_log_run_one_turn(path: str, body: dict[str, Any], tmp_path: Any) -> None:
-    """A request that comes to two servers on one log at the same time begins one turn; both answer with it.
-    (Of two such requests for a response the second may be refused; it is answered when it comes again.)"""
+    """A request that comes to two servers on one log at the same time begins one turn; both answer with
+    it."""
     model = ActingModel(answer_whole)
     sites = [make_acting_site(tmp_path / "log.db", model) for _ in range(2)]
     async with open_client(sites[0]) as first, open_client(sites[1]) as second:
