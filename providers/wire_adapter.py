@@ -25,7 +25,7 @@ from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_usage
-from toolchart.providers.transport.reply_guard import build_excess_error
+from toolchart.providers.transport.reply_guard import MAX_REPLY_BYTES, build_excess_error, build_size_error
 from toolchart.providers.transport.stream_frames import (
     EventFrameReader,
     FrameReader,
@@ -64,9 +64,11 @@ class StreamDecoder:
         self._reader = reader
         self._accumulator = accumulator
         self._decode_answer = decode_answer
-        self._frames_left = stream_frames.MAX_PIECES
+        self._pieces_left = stream_frames.MAX_PIECES
         self._head = bytearray()
         """The bytes so far, while they may be whole JSON."""
+        self._has_begun = False
+        """Whether anything but blanks came."""
         self._is_stream: bool | None = None
         """Whether the answer comes in frames; None while nothing tells."""
         self._whole_reply: Reply | None = None
@@ -85,11 +87,16 @@ class StreamDecoder:
         if self._is_stream:
             return self._add_frames(self._reader.add_bytes(data))
         self._head += data
-        if self._is_stream is None:
+        # What came before is not looked at again for bytes that tell nothing: blanks in front, and all of a
+        # first line but its end.
+        if self._is_stream is None and (b"\n" in data if self._has_begun else not data.isspace()):
             self._is_stream = is_stream(self._head, self._reader)
             # HTML standard, 9.2.5: one byte order mark at the beginning is left out. JSON lines have it too.
             self._head = self._head.removeprefix(codecs.BOM_UTF8)
+            self._has_begun = bool(self._head.strip())
         if not self._is_stream:
+            if len(self._head) > MAX_REPLY_BYTES:
+                raise build_size_error(MAX_REPLY_BYTES)
             return iter(())
         data, self._head = bytes(self._head), bytearray()
         return self._add_frames(self._reader.add_bytes(data))
@@ -115,12 +122,15 @@ class StreamDecoder:
 
     def _add_frames(self, frames: Iterator[Any]) -> Iterator[Delta]:
         for frame in frames:
-            self._frames_left -= 1
-            if self._frames_left < 0:
+            self._pieces_left -= 1
+            if self._pieces_left < 0:
                 raise build_excess_error(f"the stream has more than {stream_frames.MAX_PIECES} pieces")
             if frame is None:  # `null` keeps a connection alive
                 continue
-            yield from self._accumulator.add_frame(frame)
+            deltas = self._accumulator.add_frame(frame)
+            if len(deltas) > 1:
+                self._pieces_left -= len(deltas) - 1
+            yield from deltas
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far; None if it has said nothing."""

@@ -67,6 +67,8 @@ class AnswerStream:
         self._doubt: Doubt = ""
         self._is_level = True
         """Whether the text that stands there is what has been said."""
+        self._repeated: int | None = None
+        """How much of the text that stands there has been said once more, where that is all that was said."""
         self._reason: WithdrawalReason = "chart"
         """Why the text is no part of the answer, where it is none."""
 
@@ -167,20 +169,24 @@ class AnswerStream:
     def _forget_words(self) -> None:
         """Take the words back that were broken off: when other words come, since these may be the same."""
         self._words, self._speaker, self._reason = [], 0, "failure"
-        self._is_level = False
+        self._is_level, self._repeated = False, None
 
     # -- the text --------------------------------------------------------------------------------
 
     def _begin(self, speaker: int, snapshot: Snapshot, doubt: Doubt) -> None:
         self._speaker, self._doubt, self._words, self._has_spoken = speaker, doubt, [], False
         self._base = join_last_words(snapshot)
-        self._is_level = "".join(self._shown) == self._base
+        self._is_level, self._repeated = "".join(self._shown) == self._base, None
 
     def _say(self, text: str) -> None:
         self._words.append(text)
         if self._has_spoken and self._is_level:
             self._shown.append(text)
             self._show(TextDelta(text=text, doubt=self._doubt))
+        elif self._repeated is not None and self._shown[0].startswith(text, self._repeated):
+            # Only the new words are compared: a long answer may be said once more in many small pieces.
+            self._repeated += len(text)
+            self._is_level = self._repeated == len(self._shown[0])
         elif self._has_spoken or text.strip(
             UNSEEN
         ):  # else it may be an empty reply, which is asked for again
@@ -194,12 +200,12 @@ class AnswerStream:
             is_whole: whether no more of it comes; else what stands there may still be its beginning.
         """
         shown = "".join(self._shown)
-        self._shown = [shown] if shown else []
+        self._shown, self._repeated = [shown] if shown else [], None
         if not text.startswith(shown):
             # It may be the text that was cut off, said once more from its beginning: nothing is taken back
             # yet.
             if not is_whole and shown.startswith(text):
-                self._is_level = False
+                self._is_level, self._repeated = False, len(text)
                 return
             self._shown = []
             self._show(TextWithdrawn(reason=self._reason, kept=text if shown.startswith(text) else ""))

@@ -68,6 +68,13 @@ def build_excess_error(problem: str) -> ProviderError:
     return ProviderError(kind="bad_response", message=problem, retryable=False)
 
 
+def build_size_error(max_bytes: int) -> ProviderError:
+    """The error for a reply that is larger than so many bytes."""
+    return build_excess_error(
+        f"the model host's answer is larger than {max_bytes // 2**20} MiB; it was not read on"
+    )
+
+
 # -- hooks ---------------------------------------------------------------------------------------
 
 
@@ -202,10 +209,7 @@ class BodyGuard:
             return
         self.is_over = True
         if not self._is_cut:
-            limit = self._max_bytes // 2**20
-            raise build_excess_error(
-                f"the model host's answer is larger than {limit} MiB; it was not read on"
-            )
+            raise build_size_error(self._max_bytes)
 
     def _decompress(self, data: bytes) -> Iterator[bytes]:
         if self._encoding == "deflate" and self._decompressor is None:

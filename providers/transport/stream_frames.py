@@ -23,6 +23,9 @@ MAX_LINE_BYTES = 32 * 2**20
 MAX_PIECES = 250_000
 """Most pieces of a streamed reply: two for each token of the longest replies of today (128,000)."""
 
+MAX_LINES = 4 * MAX_PIECES
+"""Most lines of a stream: with each piece may come its event, its id and an empty line."""
+
 _MAX_END_WAIT_S = 0.25
 """Longest wait for the end of a connection's answer after the end mark of the stream."""
 
@@ -101,6 +104,7 @@ class _LineBuffer:
 
     def __init__(self, *, has_bare_returns: bool = False) -> None:
         self._rest = bytearray()
+        self._lines_left = MAX_LINES
         self._has_bare_returns = has_bare_returns
         self._is_after_return = False
 
@@ -108,7 +112,7 @@ class _LineBuffer:
         """The lines that these bytes complete, without their line ends.
 
         Raises:
-            ProviderError: a line is longer than `MAX_LINE_BYTES`.
+            ProviderError: a line is longer than `MAX_LINE_BYTES`, or there are more than `MAX_LINES`.
         """
         if self._has_bare_returns and (self._is_after_return or b"\r" in data):
             data = self._replace_returns(data)
@@ -120,6 +124,9 @@ class _LineBuffer:
             return []
         *lines, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
+        self._lines_left -= len(lines)
+        if self._lines_left < 0:
+            raise build_excess_error(f"the stream has more than {MAX_LINES:,} lines")
         return [line.removesuffix(b"\r") for line in lines]
 
     def _replace_returns(self, data: bytes) -> bytes:

@@ -25,19 +25,19 @@ def _compress_block() -> tuple[bytes, bytes]:
     return head, compressor.compress(_BLOCK) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
-_GZIP_HEAD, _GZIP_BLOCK = _compress_block()
+GZIP_HEAD, GZIP_BLOCK = _compress_block()
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 _WIDE_DELTA = b'data: {"choices":[%s]}\n\n' % b",".join([b'{"delta":{"content":"word "}}'] * 1000)
 _WIDE_PARTS = b'data: {"candidates":[{"content":{"parts":[%s]}}]}\n\n' % b",".join([b'{"text":"word "}'] * 30)
 
 FLOODS: dict[str, tuple[str, bytes, bytes]] = {
-    "gzip": ("Content-Type: application/json\r\nContent-Encoding: gzip", _GZIP_HEAD, _GZIP_BLOCK),
+    "gzip": ("Content-Type: application/json\r\nContent-Encoding: gzip", GZIP_HEAD, GZIP_BLOCK),
     "plain": ("Content-Type: application/json", b'{"text": "', b"a" * 2**16),
     "line": ("Content-Type: text/event-stream", b"data: ", b"a" * 2**16),
     "deltas": ("Content-Type: text/event-stream", b"", _DELTA * 1000),
     "wide deltas": ("Content-Type: text/event-stream", b"", _WIDE_DELTA),
     "wide parts": ("Content-Type: text/event-stream", b"", _WIDE_PARTS * 100),
-    "gzipped deltas": ("Content-Type: text/event-stream\r\nContent-Encoding: gzip", _GZIP_HEAD, _GZIP_BLOCK),
+    "gzipped deltas": ("Content-Type: text/event-stream\r\nContent-Encoding: gzip", GZIP_HEAD, GZIP_BLOCK),
 }
 """Headers, the first bytes of the body, and the bytes that follow again and again."""
 
@@ -95,7 +95,8 @@ async def ask_host(address: str, entry: dict[str, Any], *, stream: bool) -> dict
 # -- the child -----------------------------------------------------------------------------------
 
 
-def _read_peak_mib() -> float:
+def read_peak_mib() -> float:
+    """The most memory that this process has had at once."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
@@ -126,7 +127,7 @@ async def _call_host(address: str, entry: dict[str, Any], *, stream: bool) -> di
         return None
 
     await call("http://127.0.0.1:9")  # everything is loaded once before the memory is read
-    before = _read_peak_mib()
+    before = read_peak_mib()
     error = await call(address)
     if error is None:
         return {"kind": None}
@@ -135,8 +136,8 @@ async def _call_host(address: str, entry: dict[str, Any], *, stream: bool) -> di
         "retryable": error.retryable,
         "message": error.message,
         "status": error.status,
-        "grown_mib": _read_peak_mib() - before,
-        "peak_mib": _read_peak_mib(),
+        "grown_mib": read_peak_mib() - before,
+        "peak_mib": read_peak_mib(),
     }
 
 
