@@ -256,6 +256,8 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """System prompt, if it was changed."""
     owner: str = ""
     """Reserved: whose conversation it is, where that is not the parent's owner."""
+    author: str = ""
+    """Who forked it; empty where nobody said so."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Reserved: what users attached to the fork, by name; without them it has the parent's."""
 

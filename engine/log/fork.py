@@ -72,7 +72,9 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Outcomes of tool calls that replace the recorded ones."""
 
 
-def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: ForkChanges) -> ForkPlan:
+def plan_fork(
+    store: Store, parent: str, name: str, at: int | None, changes: ForkChanges, author: str = ""
+) -> ForkPlan:
     """Plan the fork of a conversation at a record; nothing is written.
 
     Args:
@@ -80,6 +82,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         name: id of the fork.
         at: number of the newest shared record. None chooses the record before the first changed
             result, the start of the newest turn where its settings change, else the newest record.
+        author: who forks it.
 
     Raises:
         SpecError: there is no such record, setting or call, or no turn that the changes apply to.
@@ -102,6 +105,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         semantics=SEMANTICS,
         settings=settings,
         system=changes.system,
+        author=author,
     )
     replacements = tuple(
         _build_replacement(loaded_conversation.snapshot, call_id, result)

@@ -91,6 +91,15 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.event.get("type", ""))
 
     @property
+    def author(self) -> str:
+        """Who did what it records: sent the message, decided, answered, stopped the turn or forked.
+
+        Empty where nobody said so, and for what a model, a tool, a timer or a worker did: whoever
+        began the turn is behind that.
+        """
+        return str(self.event.get("author") or self.event.get("by") or "")
+
+    @property
     def ends_turn(self) -> bool:
         """Whether the turn was over after this step."""
         return self.ended is not None

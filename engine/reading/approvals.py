@@ -120,10 +120,12 @@ def _read_waiting(store: Store, name: str, newest: tuple[int, bytes]) -> dict[st
     asked_in = {turn.asked[call.id][1] for call in calls if call.id in turn.asked}
     askings = _list_askings(store, name, calls[0].id) if calls else []
     askings = askings or [_find_asking(store, name, questions[0].id)]
-    messages = read_transcript(store, name).messages
+    messages, root = read_transcript(store, name).messages, find_root(store, name)
+    asker = turn if root == name else read_open_turn(store, root)
     return {
         "conversation": name,
-        "root": find_root(store, name),
+        "root": root,
+        "author": asker.author if asker is not None else "",
         "state": parse_line(newest[1], newest[0], name).target,
         "since": askings[0]["at"],
         "asked": askings,

@@ -42,6 +42,8 @@ class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """For a child: the conversation that runs it."""
     owner: str = ""
     """Whose it is: empty for nobody's. A child, and a fork that names none, has that of its parent."""
+    author: str = ""
+    """Who began it: sent its first message, or forked it. Empty where nobody said so."""
     tags: Mapping[str, str] = {}
     """What was attached to it when it began."""
 
@@ -72,7 +74,7 @@ def summarize_conversation(store: Store, conversation: str) -> ConversationSumma
     if newest is None:
         raise LogDamaged("it has no records", conversation=conversation)
     last = parse_line(newest[1], newest[0], conversation)
-    at = message = parent = owner = ""
+    at = message = parent = owner = author = ""
     tags: Mapping[str, str] = {}
     for seq, line in enumerate(store.read_lines(conversation)):
         record = parse_line(line, seq, conversation)
@@ -85,8 +87,9 @@ def summarize_conversation(store: Store, conversation: str) -> ConversationSumma
                 owner, tags = (heading.owner, heading.tags) if heading is not None else (owner, tags)
         if record.event_type == Forked.TYPE:
             message = f"(from record {record.event['seq']} of {record.event['parent']})"
+            author = record.author
         if record.event_type == "turn_started":
-            message = record.event.get("message", "")
+            message, author = record.event.get("message", ""), author or record.author
             break
         if seq >= _FIRST_MESSAGE_LIMIT:
             break
@@ -100,6 +103,7 @@ def summarize_conversation(store: Store, conversation: str) -> ConversationSumma
         message=message,
         parent=parent,
         owner=owner,
+        author=author,
         tags=tags,
     )
 

@@ -100,6 +100,13 @@ class StepEvent(msgspec.Struct, frozen=True):
     type: str
     effect: Any = 0
     """The effect that it answers; 0 for none."""
+    author: Any = ""
+    by: Any = ""
+
+    @property
+    def person(self) -> str:
+        """Who did it, as `ReadRecord.author` says."""
+        return str(self.author or self.by or "")
 
 
 class StepRow(msgspec.Struct, frozen=True):

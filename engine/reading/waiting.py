@@ -229,11 +229,15 @@ class OpenTurn:
         self.answered: set[tuple[int, int]] = set()
         """Effect and item of the children that have answered."""
         self.is_open = False
+        self.author = ""
+        """Who sent the message that opened it, or forked it while it was open."""
 
     def add_record(self, record: ReadRecord) -> None:
         """Take in the next record."""
         if record.event_type == "turn_started":
             self.__init__(self._kinds)  # type: ignore[misc]
+        if record.event_type in ("turn_started", "forked"):
+            self.author = record.author or self.author
         self._kinds |= record.kinds
         # A timer may end the rest at `await_user`: what its state asks for opens the turn again. A fork only
         # asks again for what is open.

@@ -534,6 +534,7 @@ class Conversation(Generic[OutputAhead]):
         name: str | None = None,
         from_log: bool = False,
         run_tools: bool = False,
+        author: str | None = None,
     ) -> ForkResult:
         """Begin a new conversation from a record of this one, with changes, and run its turn.
 
@@ -546,6 +547,7 @@ class Conversation(Generic[OutputAhead]):
             name: id of the fork; None generates one.
             from_log: whether the recorded conversation answers instead of model, tools and people.
             run_tools: whether tools run again instead of giving their recorded results.
+            author: who forks it; recorded with the fork.
 
         Raises:
             NotFound: there is no such conversation.
@@ -557,7 +559,7 @@ class Conversation(Generic[OutputAhead]):
         engine, name = self._engine, name or generate_conversation_id()
         store, agent, turns = engine.store, engine._turns.agent, engine._turns
         conversations = agent.conversations
-        plan = plan_fork(store, self.id, name, at, changes or ForkChanges())
+        plan = plan_fork(store, self.id, name, at, changes or ForkChanges(), author or "")
         if from_log:
             return await fork_from_log(store, plan, observer=agent.parts.observer)
         conversations.allow_settings(changes.settings if changes is not None else {})

@@ -96,7 +96,7 @@ class SingleRuns:
         if snapshot.has_ended and snapshot.error is not None:
             seq = self._find_retry_record(attempt)
             if seq is not None:
-                return await self._try_again(conversation, attempt, seq, hooks)
+                return await self._try_again(item, attempt, seq)
         if again and snapshot.is_over and not self._turns.build_result(snapshot, attempt).ok:
             return await self._begin_again(item, attempt, snapshot)
         return await self._resume(attempt, hooks)
@@ -150,7 +150,7 @@ class SingleRuns:
     async def _begin_again(self, item: Item, attempt: str, snapshot: Snapshot) -> Turn:
         """Begin a turn from its beginning, in a conversation of its own; one that is open is cancelled."""
         if not snapshot.is_over:
-            event = Cancelled(reason="it is run again from the beginning")
+            event = Cancelled(reason="it is run again from the beginning", author=_find_author(item))
             await self._inbox.put(Item(conversation=attempt, event=event))
         return await self._begin(_name_next_attempt(item.conversation, attempt), item)
 
@@ -182,17 +182,17 @@ class SingleRuns:
             before = snapshot
         return seq
 
-    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> Turn:
+    async def _try_again(self, item: Item, attempt: str, seq: int) -> Turn:
         """Try a turn again, in a fork that begins after a record.
 
         Calls that began there are treated as after a crash: one of an idempotent tool is run again, any other
         one is `interrupted`.
         """
-        name = _name_next_attempt(conversation, attempt)
+        name, hooks = _name_next_attempt(item.conversation, attempt), item.hooks
         async with self._leases.work_on(name) as hold:
             if self._store.read_last_line(name) is not None:
                 raise build_begun_error(name)
-            plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
+            plan = plan_fork(self._store, attempt, name, seq, ForkChanges(), _find_author(item))
             conversations = self._agent.conversations
             driver = conversations.fork_driver(name, plan)
             driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts)
@@ -203,6 +203,11 @@ class SingleRuns:
             result = await self._turns.run(driver, hold, hooks)
             hold.note(result)
         return hold.result or result
+
+
+def _find_author(item: Item) -> str:
+    """Who sent the message that is run once."""
+    return item.event.author if isinstance(item.event, UserSaid) else ""
 
 
 def _name_next_attempt(conversation: str, attempt: str) -> str:

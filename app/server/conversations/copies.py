@@ -130,7 +130,7 @@ async def fork(request: Request) -> Response:
 
     async def run_fork(on_delta: DeltaObserver) -> Any:
         return await engine.conversation(parent).afork(
-            form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
+            form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools, author=access.name
         )
 
     task = site.live_turns.begin(name, run_fork)

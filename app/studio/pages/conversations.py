@@ -44,6 +44,7 @@ async def show_conversations(request: Request) -> Response:
         "conversations.html",
         "/conversations",
         rows=page["conversations"],
+        has_owners=any(row.get("owner") or row.get("author") for row in page["conversations"]),
         totals=sum_rows(page["conversations"]),
         query=values,
         filters=FILTERS,

@@ -51,6 +51,7 @@ function describeDeadline(row) {
 function showFacts(row) {
   const [first, ...later] = row.asked;
   return [
+    row.author ? make("p", {}, "Asked for by ", make("strong", {}, row.author), ".") : "",
     make("p", {}, "Waits for ", make("strong", {}, nameApprovers(row.approvers)), " since ", showTime(first.at),
       ` (${formatAge(first.at)}).`),
     ...later.map((asking) => make("p", {}, make("span", { class: "badge warn" }, "escalated"), " ",

@@ -19,7 +19,8 @@ export function formatSeconds(seconds) {
 }
 
 export function nameStep(steps, index) {
-  return `${steps.seq[index]} ${steps.event[index]}${steps.target[index] ? ` → ${steps.target[index]}` : ""}`;
+  const person = steps.by[index] ? ` by ${steps.by[index]}` : "";
+  return `${steps.seq[index]} ${steps.event[index]}${person}${steps.target[index] ? ` → ${steps.target[index]}` : ""}`;
 }
 
 function findGap(steps, index) {

@@ -36,12 +36,20 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Store
+from toolchart.states.vocabulary import get_events
 
 SPEC: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}, "name": "desk"}
 
 PATHS = sorted({(endpoint.method, endpoint.path) for endpoint in list_endpoints()})
 OF_ONE = [(method, path) for method, path in PATHS if "{conversation}" in path or "{response}" in path]
 """All that is asked of one conversation, by its id or by that of one of its responses."""
+
+ACTS = {
+    name
+    for name, descriptor in get_events().items()
+    if {"author", "by"} & set(descriptor.type.__struct_fields__)
+}
+"""The events that record what a person did: each has a place for who it was."""
 
 BODIES: dict[str, Any] = {
     "messages": {"message": "and me?"},
@@ -271,10 +279,42 @@ async def test_each_protocol_begins_conversations_of_its_token() -> None:
 
 def read_authors(people: People, conversation: str) -> list[str]:
     """Who did what people do, in the order of the records; nobody is an empty text."""
-    acts = {"turn_started", "user_said", "cancelled", "decided", "answered"}
     lines = people.site.engine.store.read_lines(conversation)
     events = [json.loads(line)["event"] for line in lines]
-    return [event.get("author") or event.get("by") or "" for event in events if event["type"] in acts]
+    return [event.get("author") or event.get("by") or "" for event in events if event["type"] in ACTS]
+
+
+async def test_every_act_says_whose_it_is_wherever_people_look() -> None:
+    """A fork and a decision of an operator are the operator's: in the log, in lists, on the page of the run
+    and of what waits. Whose the conversation is stays as it was."""
+    async with open_desk() as people:
+        path = "/api/conversations/annas-open"
+        forked = (await people.send("owner", "POST", f"{path}/fork", {"conversation": "fork"})).json()
+        assert forked["conversation"] == "fork"
+        assert (people.find_owner("fork"), read_authors(people, "fork")) == ("anna", ["owner"])
+        await people.send("owner", "POST", f"{path}/decisions", {"call_id": "c", "approved": False})
+        assert read_authors(people, "annas-open") == ["anna", "owner"]
+        rows = (await people.send("anna", "GET", "/api/conversations")).json()["conversations"]
+        assert {row["conversation"]: (row["owner"], row["author"]) for row in rows} == {
+            "annas-first": ("anna", "anna"),
+            "annas-open": ("anna", "anna"),
+            "fork": ("anna", "owner"),
+        }
+        steps = (await people.send("anna", "GET", f"{path}/steps")).json()
+        said = [row for row in zip(steps["event"], steps["by"], strict=True) if row[1]]
+        assert said == [("turn_started", "anna"), ("decided", "owner")]
+        (waiting,) = (await people.send("anna", "GET", "/api/approvals")).json()["waiting"]
+        assert (waiting["conversation"], waiting["author"]) == ("fork", "owner")
+        listed = (await people.send("anna", "GET", "/conversations")).text
+        assert "begun by owner" in listed
+        shown = (await people.send("anna", "GET", "/conversations/fork")).text
+        assert "of anna, begun by owner" in shown
+
+
+def test_events_of_people_are_known() -> None:
+    """What only people do has a place for who it was."""
+    known = {"turn_started", "user_said", "cancelled", "decided", "answered", "forked"}
+    assert known == ACTS
 
 
 # -- lists -------------------------------------------------------------------------------------------------

@@ -228,8 +228,10 @@ def _sort_families(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
-    head = (*_COLUMNS[:-1], *(_USAGE_COLUMNS if "seconds" in rows[0] else ()), _COLUMNS[-1])
-    cells = [head, *(_format_row(row) for row in rows)]
+    has_owners = any(row["owner"] for row in rows)
+    usage_columns = _USAGE_COLUMNS if "seconds" in rows[0] else ()
+    head = (*_COLUMNS[:-1], *(("owner",) if has_owners else ()), *usage_columns, _COLUMNS[-1])
+    cells = [head, *(_format_row(row, has_owners) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(head) - 1)]
     message_width = max(20, terminal_width() - sum(widths) - 2 * len(widths))
     for number, line in enumerate(cells):
@@ -238,7 +240,7 @@ def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
         echo(text if number else style_text(text, bold=True))
 
 
-def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
+def _format_row(row: dict[str, Any], has_owners: bool) -> tuple[str, ...]:
     start = row["at"][:19].replace("T", " ")
     indent = "  " * row["depth"]
     name, state = indent + shorten(row["conversation"], 40), shorten(row["state"], 30)
@@ -246,7 +248,9 @@ def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
         state = f"{state} ({row['worker']} since {row['worked_on_since'][11:19]})"
     elif "parked" in row:
         state = f"{state} (parked)"
-    return (name, start, str(row["turns"]), str(row["records"]), state, *_format_usage(row), row["message"])
+    counts = (str(row["turns"]), str(row["records"]))
+    owner = (shorten(row["owner"], 30),) if has_owners else ()
+    return (name, start, *counts, state, *owner, *_format_usage(row), row["message"])
 
 
 def _format_usage(row: dict[str, Any]) -> tuple[str, ...]:

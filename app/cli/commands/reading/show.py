@@ -203,11 +203,11 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "forked":
             changes = [key for key in ("settings", "system") if key in event]
             suffix = f", with other {' and '.join(changes)}" if changes else ""
-            return [f"continues from record {event['seq']} of {event['parent']}{suffix}"]
+            return [f"continues from record {event['seq']} of {event['parent']}{suffix}{_name_author(event)}"]
         case "continued":
             return [f"Toolchart {event.get('versions', {}).get('toolchart', '')} goes on"]
         case "user_said" | "turn_started":
-            return [f"user: {event['message']}", *_format_warnings(event)]
+            return [f"user{_name_author(event)}: {event['message']}", *_format_warnings(event)]
         case "replied":
             return _describe_reply(event["reply"])
         case "reviewed":
@@ -228,7 +228,8 @@ def describe_event(event: dict[str, Any]) -> list[str]:
         case "counted":
             return [_describe_count(event)]
         case "cancelled":
-            return [event["reason"]] if event.get("reason") else []
+            said = f"{event.get('reason') or ''}{_name_author(event)}".strip()
+            return [said] if said else []
         case "calls_started" if event.get("calls"):
             return [", ".join(event["calls"])]
         case "call_submitted":
@@ -238,6 +239,10 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return []
     # an event of another release
     return [f"{key}: {encode_canonical_text(event[key])}" for key in event if key not in ("type", "effect")]
+
+
+def _name_author(event: dict[str, Any]) -> str:
+    return f" ({event['author']})" if event.get("author") else ""
 
 
 def _describe_decision(event: dict[str, Any]) -> str:
