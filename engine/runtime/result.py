@@ -237,6 +237,7 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
         """The result as JSON data; empty optional keys are left out."""
         data: dict[str, Any] = {
             "ok": self.ok,
+            "is_over": self.is_over,
             "content": self.content,
             "service": self.service,
             "model": self.model,

@@ -37,6 +37,7 @@ def test_answers_without_calls() -> None:
     result = make_engine(["Hello."]).run("Hi")
     assert result.to_dict() | {"conversation": "c"} == {
         "ok": True,
+        "is_over": True,
         "content": "Hello.",
         "service": "model",
         "model": "m",

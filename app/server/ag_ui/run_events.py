@@ -34,6 +34,9 @@ from toolchart.states.events import Replied, ToolFinished
 from toolchart.states.messages import PartDelta, encode_arguments
 from toolchart.states.snapshot import Snapshot
 
+_END_NAMES = ("content", "state", "is_over", "parts", "host_calls", "warnings")
+"""What of a turn's result stands at the end of a run."""
+
 # -- the state of a run ---------------------------------------------------------------------------------
 
 
@@ -261,13 +264,8 @@ class RunEvents:
 
 
 def _describe_end(result: Turn) -> dict[str, Any]:
-    lists = {"parts": result.parts, "host_calls": result.host_calls, "warnings": result.warnings}
-    return {
-        "content": result.content,
-        "state": result.state,
-        "is_over": result.is_over,
-        **{name: msgspec.to_builtins(values) for name, values in lists.items() if values},
-    }
+    data = result.to_dict()
+    return {name: data[name] for name in _END_NAMES if name in data}
 
 
 def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:

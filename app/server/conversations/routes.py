@@ -207,7 +207,7 @@ async def resume(request: Request) -> Response:
 def _answer_result(name: str, result: Turn | None) -> JsonAnswer:
     if result is None:
         return JsonAnswer({"conversation": name}, status_code=202)
-    row = {**result.to_dict(), "is_over": result.is_over}
+    row = result.to_dict()
     if result.waiting_messages and not result.is_over:  # kept for the turn that waits, not answered yet
         return JsonAnswer({**row, "as": "user_said"}, status_code=202)
     return JsonAnswer(row)
@@ -230,7 +230,7 @@ async def read_conversation(request: Request) -> Response:
     overview = await asyncio.to_thread(reading.read_overview, get_log(request), name)
     result = await asyncio.to_thread(_describe_newest_turn, site.engine, name)
     is_running = site.live_turns.is_running(find_root(site.engine.store, name))
-    newest = None if result is None else {**result.to_dict(), "is_over": result.is_over}
+    newest = None if result is None else result.to_dict()
     return JsonAnswer({**overview, "is_running": is_running, "result": newest})
 
 

@@ -487,6 +487,7 @@ async def test_many_readers_get_the_same_by_and_by() -> None:
                 async for event in events:
                     names += [event.id or event.event] if event.event != "delta" else []
                     if event.event == "result":
+                        assert event.data["is_over"] is True
                         break
             return seen
 
@@ -571,7 +572,8 @@ async def test_a_fork_and_a_rerun_of_a_conversation() -> None:
         forked = await post(client, "/c1/fork", conversation="c2", results={call: "changed"})
         names = list(engine.store.list_conversations())
     assert same["status"] == "same"
-    assert (forked["parent"], forked["result"]["content"]) == ("c1", "forked")
+    result = forked["result"]
+    assert (forked["parent"], result["content"], result["is_over"]) == ("c1", "forked", True)
     assert names == ["c1", "c2"]
 
 
