@@ -263,9 +263,9 @@ class FleetRuns(SingleRuns):
         first_seq = self._fleet.find_next_seq(attempt)
         return await self._fleet.follow(await self._fleet.client.resume(attempt), hooks, first_seq)
 
-    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> Turn:
-        fork = await super()._try_again(conversation, attempt, seq, hooks)
-        return await self._resume(fork.conversation, hooks)
+    async def _try_again(self, item: Item, attempt: str, seq: int) -> Turn:
+        fork = await super()._try_again(item, attempt, seq)
+        return await self._resume(fork.conversation, item.hooks)
 
 
 class FleetConversation(Conversation):
