@@ -93,7 +93,7 @@ class StreamDecoder:
             self._is_stream = is_stream(self._head, self._reader)
             # HTML standard, 9.2.5: one byte order mark at the beginning is left out. JSON lines have it too.
             self._head = self._head.removeprefix(codecs.BOM_UTF8)
-            self._has_begun = bool(self._head.strip())
+            self._has_begun = bool(self._head.strip()) and not codecs.BOM_UTF8.startswith(self._head)
         if not self._is_stream:
             if len(self._head) > MAX_REPLY_BYTES:
                 raise build_size_error(MAX_REPLY_BYTES)
