@@ -57,7 +57,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     try:
         summary: Any = summarize_conversation(store, conversation)
     except ToolchartError:
-        summary = {"conversation": conversation, "state": "?", "parent": ""}
+        summary = {"conversation": conversation, "state": "?", "parent": "", "owner": "", "author": ""}
     drawing = draw_for_page(lambda: read_chart(store, conversation))
     return {"summary": summary, **drawing}
 
