@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.streaming import StepTaken as StepTaken
     from toolchart.engine.runtime.streaming import TurnStream as TurnStream
     from toolchart.engine.telemetry.live import Telemetry as Telemetry
+    from toolchart.engine.value_schemas import schema_of as schema_of
     from toolchart.specs.charts import load_chart as load_chart
     from toolchart.specs.loader import load_spec as load_spec
     from toolchart.specs.models import AgentSpec as AgentSpec
@@ -259,6 +260,7 @@ if not TYPE_CHECKING:
                 "HostCallPart",
             ),
             "toolchart.states.core.step": ("begin", "step", "Step"),
+            "toolchart.engine.value_schemas": ("schema_of",),
             "toolchart.states.machine": ("Machine",),
             "toolchart.states.snapshot": ("Snapshot",),
             "toolchart.states.events": (

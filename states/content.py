@@ -32,6 +32,42 @@ _END_MARKS = re.compile(r"(?:\s*(?:<[|\uff5c][\w\u2581]+[|\uff5c]>|</?s>|<eos>|<
 DeepSeek's with wide bars."""
 
 
+class Value(msgspec.Struct, frozen=True):
+    """The base of values that programs get, keep and send on."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value as JSON data.
+
+        Names and forms are those of the log, where the value stands there; what has a `type` says it.
+
+        Raises:
+            TypeError: it holds what is no JSON data, for instance a result of a tool that was never recorded.
+        """
+        data: dict[str, Any] = encode_plain(self)
+        return data
+
+
+def encode_plain(value: Any) -> Any:
+    """The JSON data of a value, and of all values in it."""
+    return _make_lists(msgspec.to_builtins(value, enc_hook=_list_items))
+
+
+def _make_lists(data: Any) -> Any:
+    """JSON data with a list for each tuple: what JSON gives back."""
+    if isinstance(data, dict):
+        return {name: _make_lists(item) for name, item in data.items()}
+    return [_make_lists(item) for item in data] if isinstance(data, list | tuple) else data
+
+
+def _list_items(value: Any) -> Any:
+    """The items of a mapping or a sequence of our own."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON data")
+
+
 def has_words(text: str | None) -> bool:
     """Whether a text says anything.
 
@@ -43,7 +79,7 @@ def has_words(text: str | None) -> bool:
 
 
 class TextPart(
-    msgspec.Struct,
+    Value,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -57,12 +93,7 @@ class TextPart(
 
 
 class Media(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    tag_field="type",
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"
 ):
     """The base of parts that are no text: either bytes or an address."""
 
@@ -107,7 +138,7 @@ class AudioPart(Media, frozen=True, kw_only=True, tag="audio"):
 
 
 class CitationPart(
-    msgspec.Struct,
+    Value,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -134,7 +165,7 @@ _SEARCH_TOOLS = ("web_search", "web_fetch", "file_search", "tool_search")
 
 
 class HostCallPart(
-    msgspec.Struct,
+    Value,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,

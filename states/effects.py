@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from toolchart.states.content import Value
 from toolchart.states.descriptors import Descriptor, find_text_gaps
 from toolchart.states.message_list import (
     ContextView,
@@ -31,7 +32,7 @@ from toolchart.states.messages import Message, Request, ToolCall
 from toolchart.states.starts import Start
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=False):
+class Effect(Value, frozen=True, kw_only=True, tag_field="type", gc=False):
     """The base of all effects. Subclasses add what performing the effect needs."""
 
     id: int
@@ -103,7 +104,7 @@ class RunAgent(Effect, frozen=True, kw_only=True, tag="run_agent"):
     """Children that may run at the same time."""
     schema: dict[str, Any] | None = None
     """JSON Schema of each child's answer."""
-    limits: dict[str, Any] = {}
+    limits: dict[str, Any] = msgspec.field(default_factory=dict)
     """What is left of the parent's budgets for each child, by the names of `Limits`."""
     is_list: bool = False
     """Whether its result is a list: it was declared with `for_each`."""
@@ -125,7 +126,7 @@ class CallFunction(Effect, frozen=True, kw_only=True, tag="call_function"):
 
     function: str
     """Name of a function that the engine was given, or `module:function`."""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     """Its arguments by name."""
     schema: dict[str, Any] | None = None
     """JSON Schema of what it returns."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from toolchart.states.content import ContentPart
+from toolchart.states.content import ContentPart, Value
 from toolchart.states.descriptors import Descriptor, find_text_gaps
 from toolchart.states.messages import DecisionSignature, Message, RawAnswer, Reply, ToolDefinition, Usage
 
@@ -53,7 +53,7 @@ Ruling = Literal["run", "denied", "invalid", "needs_approval"]
 """The result of the review of one call."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Numbers that bound a turn. They are part of `turn_started`, so a log is self-contained."""
 
     max_iterations: int = 5
@@ -104,7 +104,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cleared: str = "The result of this call is not shown any more."
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Settings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Model, options, tools and limits of a turn, resolved from the agent spec."""
 
     service: str
@@ -124,7 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Event(
-    msgspec.Struct,
+    Value,
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
@@ -381,7 +381,7 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
         return self.usage if self.reply is None else self.reply.usage
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Verdict(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the review says about one call."""
 
     call_id: str

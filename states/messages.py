@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import astuple, replace
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.content import ContentPart, TextPart
+from toolchart.states.content import ContentPart, TextPart, Value
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -41,9 +41,7 @@ FINISH_REASONS: tuple[FinishReason, ...] = (
 # and Python's search for cycles would visit each of them again and again.
 
 
-class ToolCall(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class ToolCall(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One tool call that the model requests."""
 
     id: str = ""
@@ -62,9 +60,7 @@ class ToolCall(
     """Whether it was read from the text of a reply in a format that cannot tell a quoted call from a call."""
 
 
-class Message(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, weakref=True
-):
+class Message(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, weakref=True):
     """One message of a conversation."""
 
     role: Role
@@ -87,10 +83,6 @@ class Message(
     def list_parts(self) -> tuple[ContentPart, ...]:
         """The whole content as parts; empty where there is none."""
         return self.parts or ((TextPart(text=self.content),) if self.content else ())
-
-    def to_dict(self) -> dict[str, Any]:
-        """The message as JSON data; fields that have their default are left out."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
 def encode_arguments(call: ToolCall) -> str:
@@ -119,7 +111,7 @@ class DecisionSignature(
     """The signature in Base64."""
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolDefinition(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool as it is described to a model."""
 
     name: str
@@ -157,7 +149,7 @@ MODEL_OPTIONS = (
 """Options of a model call; keys of a handler have the same names."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Request(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One model request, complete and provider-neutral."""
 
     model: str
@@ -175,9 +167,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     iteration: int = 0
 
 
-class Usage(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class Usage(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """Token counts and cost of one reply or of a turn; None where the provider does not report them."""
 
     input: int | None = None
@@ -206,9 +196,7 @@ class Usage(
         return replace(self, **sums)
 
 
-class Reply(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class Reply(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One complete reply of a model, normalised without loss."""
 
     content: str | None = None
@@ -272,9 +260,7 @@ WithdrawalReason = Literal["form", "calls", "chart", "failure"]
 without it, or it was broken off."""
 
 
-class TextDelta(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class TextDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """More text of the answer."""
 
     text: str
@@ -282,9 +268,7 @@ class TextDelta(
     """Why it may still be withdrawn; adapters leave it empty."""
 
 
-class TextWithdrawn(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class TextWithdrawn(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """All text that came before is no part of the answer. Text that comes after it begins the answer anew."""
 
     reason: WithdrawalReason
@@ -292,7 +276,7 @@ class TextWithdrawn(
     """The beginning of that text that stands nevertheless: it is said again right after this."""
 
 
-class ResultDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More text of a model call whose result has a name (`as`): a draft or a verdict, and no answer."""
 
     result: str
@@ -300,13 +284,13 @@ class ResultDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     text: str
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReasoningDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More reasoning text, which is not part of the answer."""
 
     text: str
 
 
-class CallStarted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallStarted(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model began a tool call."""
 
     index: int
@@ -314,14 +298,14 @@ class CallStarted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str
 
 
-class CallArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallArguments(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More of a call's argument text. It can be parsed only when the reply is complete."""
 
     index: int
     text: str
 
 
-class PartDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A picture, a sound, a file, a source of the answer, or a call that the host ran itself."""
 
     index: int

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolchart.states.content import Value
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.services import Search
 
@@ -43,7 +44,7 @@ class ToolTimeout(Exception):
     """A tool did not finish within its `timeout_s`."""
 
 
-class CallStatus(msgspec.Struct, frozen=True, kw_only=True):
+class CallStatus(Value, frozen=True, kw_only=True):
     """What became of a call that was interrupted, as a tool's `status` says.
 
     >>> CallStatus(state="done", result={"receipt": 7}).state

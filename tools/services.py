@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-import msgspec
+from toolchart.states.content import Value
 
 DEFAULT_COLLECTION = "documents"
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class Hit(Value, frozen=True, kw_only=True):
     """One result of a search: a passage and where it stands."""
 
     file: str

@@ -15,6 +15,7 @@ import msgspec
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.read_records import parse_line
+from toolchart.states.content import Value
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
@@ -23,7 +24,7 @@ _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
 
 
-class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationSummary(Value, frozen=True, kw_only=True):
     """One row of a list of conversations."""
 
     conversation: str
@@ -47,21 +48,13 @@ class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     """What was attached to it when it began."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The row as JSON data."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
-
-class UnreadableConversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UnreadableConversation(Value, frozen=True, kw_only=True, omit_defaults=True):
     """A conversation that a list cannot show."""
 
     conversation: str
     damaged: str = ""
     """What is damaged."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as JSON data."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
 def summarize_conversation(store: Store, conversation: str) -> ConversationSummary:
@@ -113,16 +106,12 @@ MAX_LOOKED_AT = 2000
 page that ends there, even an empty one, has a `next`."""
 
 
-class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationPage(Value, frozen=True, kw_only=True):
     """A part of a list of conversations, the newest first."""
 
     conversations: tuple[ConversationSummary | UnreadableConversation, ...]
     next: str | None
     """Where the next part begins: give it as `before`. None where there is none."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The page as JSON data."""
-        return {"conversations": [row.to_dict() for row in self.conversations], "next": self.next}
 
 
 def read_page(

@@ -16,13 +16,14 @@ import msgspec
 from toolchart.engine.log.family import ChildLink, list_child_links
 from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.reading.steps import read_kinds, read_since
+from toolchart.states.content import Value
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import describe_run
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(Value, frozen=True, kw_only=True):
     """A value whose fields can also be read by name, as in its JSON form: `call["tool"]`."""
 
     def __getitem__(self, name: str) -> Any:
@@ -34,10 +35,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         if name not in self.__struct_fields__:
             raise KeyError(name)
         return getattr(self, name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON data, as they stand in `to_dict` of the value that holds this one."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
 class PendingApproval(Row, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,7 +70,7 @@ class WaitingCall(Row, frozen=True, kw_only=True, omit_defaults=True):
     """The conversation in which it waits: that of the result, or a child of it."""
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class Waiting(Value, frozen=True, kw_only=True):
     """What the open turn of a conversation waits for, in its children too; empty where no turn is open."""
 
     approvals: tuple[PendingApproval, ...] = ()
@@ -90,10 +87,6 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     def needs_person(self) -> bool:
         """Whether somebody has to decide or to answer."""
         return bool(self.approvals or self.questions)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON data."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
 NOTHING_WAITS = Waiting()

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.rerun.judges import Judgement, RunView
 from toolchart.specs.document_files import read_regular_file
+from toolchart.states.content import Value, encode_plain
 from toolchart.states.errors import SpecError
 from toolchart.states.json_bounds import MAX_FILE_VALUES, check_foreign_json
 from toolchart.states.messages import Usage
@@ -27,7 +28,7 @@ STATUSES: tuple[Status, ...] = ("same", "different", "diverged", "failed", "skip
 _BASELINE_FORMAT = 1
 
 
-class RerunResult(msgspec.Struct, frozen=True, kw_only=True):
+class RerunResult(Value, frozen=True, kw_only=True):
     """One conversation: what was recorded, and what the rerun did."""
 
     conversation: str
@@ -55,6 +56,10 @@ class RerunResult(msgspec.Struct, frozen=True, kw_only=True):
     def is_accepted(self) -> bool:
         """Whether it passes, or is known from the baseline."""
         return self.has_passed or self.is_known
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON data, with `passed`."""
+        return {**super().to_dict(), "passed": self.has_passed}
 
     def describe_result(self) -> dict[str, Any]:
         """What a baseline keeps of it: everything that must be equal next time, and no times or tokens."""
@@ -84,7 +89,7 @@ class RerunTotals(msgspec.Struct, frozen=True, kw_only=True):
     rerun_seconds: float
 
 
-class RerunReport(msgspec.Struct, frozen=True, kw_only=True):
+class RerunReport(Value, frozen=True, kw_only=True):
     """The result of a rerun over many conversations."""
 
     results: tuple[RerunResult, ...]
@@ -117,11 +122,11 @@ class RerunReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON data."""
-        results = [{**to_builtins(result), "passed": result.has_passed} for result in self.results]
+        results = [result.to_dict() for result in self.results]
         return {
             "passed": self.has_passed,
             "offline": self.is_offline,
-            "totals": to_builtins(self.totals),
+            "totals": encode_plain(self.totals),
             "results": results,
         }
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
-from msgspec import to_builtins
 from msgspec.structs import replace
 from typing_extensions import TypeVar
 
@@ -26,7 +25,15 @@ from toolchart.engine.runtime.answer_form import find_answer_format
 from toolchart.engine.runtime.parts import list_children
 from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.calls import build_tracked_call
-from toolchart.states.content import CitationPart, ContentPart, HostCallPart, join_host_calls, merge_texts
+from toolchart.states.content import (
+    CitationPart,
+    ContentPart,
+    HostCallPart,
+    Value,
+    encode_plain,
+    join_host_calls,
+    merge_texts,
+)
 from toolchart.states.core.encoding import encode
 from toolchart.states.core.requests import find_withdrawing_limit
 from toolchart.states.effects import AskApproval
@@ -82,7 +89,7 @@ class FinishedCall(Row, frozen=True, kw_only=True):
         return self.result.get("error")
 
 
-class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
+class Turn(Value, Generic[OutputAhead], frozen=True, kw_only=True):
     """The result of a turn. It holds all tool calls, warnings and usage, however the turn ended."""
 
     content: str
@@ -108,7 +115,7 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
     parts: tuple[ContentPart, ...] = ()
     """The answer in order, where it is more than one text: texts, pictures, sounds, files, the sources of
     what it says, and what the host did itself meanwhile. `content` is the text among them."""
-    host_calls: list[HostCallPart] = []
+    host_calls: list[HostCallPart] = msgspec.field(default_factory=list)
     """The calls of tools that the host itself ran in this turn, in order, each with what became of it."""
     data: OutputAhead | None = None
     """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
@@ -123,7 +130,7 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
     `due` are its parts."""
     awaits_user: bool = False
     """Whether the chart goes on with the user's next message."""
-    waiting_messages: list[str] = []
+    waiting_messages: list[str] = msgspec.field(default_factory=list)
     """Messages of the user that no request has had yet: they came while the turn waited for a person, or
     after its last request. The next request has them, in this turn or in the next one."""
     warnings: tuple[str, ...] = ()
@@ -131,11 +138,11 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
     prompt lacks."""
     error: TurnError | None = None
     """Why the turn ended in error: kind, message, HTTP status and `llms` entry; None where it did not."""
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """The newest value of each result of the chart, as JSON data; a text is `{content: text}`."""
-    result_errors: dict[str, TurnError] = {}
+    result_errors: dict[str, TurnError] = msgspec.field(default_factory=dict)
     """Why a result has no newer value: its newest failure, where no value followed."""
-    outputs: dict[str, BaseModel] = {}
+    outputs: dict[str, BaseModel] = msgspec.field(default_factory=dict)
     """The results of which the user gave a pydantic class, as instances of it."""
     combined_text: str = ""
     """All text of all replies of the turn: `content` is the last, and what the model said beside its calls
@@ -241,7 +248,7 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
             "content": self.content,
             "service": self.service,
             "model": self.model,
-            "tool_calls": to_builtins(self.tool_calls),
+            "tool_calls": encode_plain(self.tool_calls),
             "state": self.state,
             "conversation": self.conversation,
             "iterations": self.iterations,
@@ -262,11 +269,11 @@ class Turn(msgspec.Struct, Generic[OutputAhead], frozen=True, kw_only=True):
         other_names = ("host_calls", "waiting_messages", "warnings", "results", "result_errors")
         for name in (*optional_names, *other_names):
             if value := getattr(self, name):
-                data[name] = to_builtins(value)
+                data[name] = encode_plain(value)
         return data
 
 
-class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
+class ForkResult(Value, frozen=True, kw_only=True):
     """The result of a fork."""
 
     conversation: str
@@ -277,6 +284,12 @@ class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of the fork's turn; None where the conversation has no turn yet."""
     stopped: str | None = None
     """Where the fork ran from the log: the first request or call that the log has no answer to."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fork as JSON data; `result` as `Turn.to_dict` gives it, or None."""
+        result = self.result.to_dict() if self.result is not None else None
+        shared = {"conversation": self.conversation, "parent": self.parent, "at": self.at}
+        return {**shared, "result": result, "stopped": self.stopped}
 
 
 def build_turn(

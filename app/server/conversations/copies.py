@@ -140,9 +140,7 @@ async def fork(request: Request) -> Response:
         raise refuse_widening(access, error) from None
     if forked is None:
         return JsonAnswer({"conversation": name, "parent": parent}, status_code=202)
-    result = forked.result.to_dict() if forked.result is not None else None
-    row = {"conversation": name, "parent": parent, "at": forked.at, "stopped": forked.stopped}
-    return JsonAnswer({**row, "result": result})
+    return JsonAnswer(forked.to_dict())
 
 
 async def _answer_begun(site: Site, name: str, parent: str) -> Response:

@@ -121,7 +121,7 @@ def command(
                     at=at, changes=changes, name=name, run_tools=run_tools
                 )
     if as_json:
-        print_json(_encode_fork(fork))
+        print_json(fork.to_dict())
         return NEGATIVE if fork.stopped else SUCCESS
     _print_fork(fork)
     if fork.stopped or fork.result is None:
@@ -148,16 +148,6 @@ def _print_fork(fork: ForkResult) -> None:
             f"  compare:               {format_command('diff', fork.parent, fork.conversation)}\n"
             f"  continue with effects: {format_command('resume', fork.conversation)}"
         )
-
-
-def _encode_fork(fork: ForkResult) -> dict[str, Any]:
-    return {
-        "conversation": fork.conversation,
-        "parent": fork.parent,
-        "at": fork.at,
-        "stopped": fork.stopped,
-        "result": fork.result.to_dict() if fork.result else None,
-    }
 
 
 def _split_pairs(texts: tuple[str, ...], option: str) -> list[tuple[str, str]]:
