@@ -399,7 +399,7 @@ def test_a_waiting_call_is_json_data() -> None:
     """`to_dict` of a call that waits for a decision is what the view of its conversation shows."""
     with agents.make_engine([agents.reply_with_calls(("echo", {"text": "x"}))], **APPROVAL) as engine:
         (pending,) = engine.run("go", conversation="c").pending_approvals
-        assert (pending.to_dict(),) == engine.conversation("c").waiting.to_dict()["approvals"]
+        assert [pending.to_dict()] == engine.conversation("c").waiting.to_dict()["approvals"]
     assert (pending.to_dict()["tool"], pending.to_dict()["params"]) == ("echo", {"text": "x"})
 
 
