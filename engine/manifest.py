@@ -29,6 +29,7 @@ from toolchart.specs.secrets import find_references
 from toolchart.specs.sections.debug import read_debug_switches
 from toolchart.states.descriptors import Registry, find_row, load_row_reference
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING
 from toolchart.states.starts import START_KINDS, Start, find_addresses, quote_whole, quote_words
 from toolchart.states.vocabulary import get_effects
 from toolchart.tools.sources.registry_entries import list_entry_starts, list_section_starts
@@ -36,9 +37,6 @@ from toolchart.tools.sources.table import TOOL_SOURCES
 from toolchart.workers.error_text import describe_error
 
 _WORD = re.compile(r"[^\W\d]\w*")
-
-_MAX_SPEC_BYTES = 5_000_000
-"""Most bytes of a child's spec that is read for the list."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +126,7 @@ def _check_child_file(spec: AgentSpec, agent: Mapping[str, Any]) -> None:
         return
     beside = Path(spec.source).parent if spec.source else Path()
     for path in (beside / reference, Path(reference)):
-        if path.exists() and not (path.is_file() and path.stat().st_size <= _MAX_SPEC_BYTES):
+        if path.exists() and not (path.is_file() and path.stat().st_size <= READING.spec_characters):
             raise SpecError("this is no file of an agent spec", file=str(path))
 
 

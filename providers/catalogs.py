@@ -117,8 +117,9 @@ class HostClient:
         try:
             url = self.address + path
             answer = self.client.post(url, json=body) if body else self.client.get(url)
+            is_error = answer.status_code >= 400
             data = (
-                parse_foreign_json(answer.content) if answer.status_code < 400 else _decode_error_body(answer)
+                _decode_error_body(answer) if is_error else parse_foreign_json(answer.content, "reply_values")
             )
         except ExcessError as error:
             raise build_bad_response_error(f"the answer to {path} cannot be read: {error}") from None
@@ -126,7 +127,7 @@ class HostClient:
             raise build_bad_response_error(f"the answer to {path} is not JSON") from None
         except Exception as error:
             raise classify_exception(error) from error
-        if answer.status_code >= 400:
+        if is_error:
             raise classify_http_error(answer.status_code, data, answer.headers)
         return data
 
@@ -134,7 +135,7 @@ class HostClient:
 def _decode_error_body(answer: httpx2.Response) -> Any:
     """The JSON of an error answer, or its text."""
     try:
-        return parse_foreign_json(answer.content)
+        return parse_foreign_json(answer.content, "reply_values")
     except ValueError:
         return answer.text
 

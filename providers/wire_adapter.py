@@ -22,10 +22,9 @@ from toolchart.providers.shared.failures import (
     raise_for_status,
 )
 from toolchart.providers.shared.replies import iterate_deltas
-from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_usage
-from toolchart.providers.transport.reply_guard import MAX_REPLY_BYTES, build_excess_error, build_size_error
+from toolchart.providers.transport.reply_guard import build_excess_error, build_size_error
 from toolchart.providers.transport.stream_frames import (
     EventFrameReader,
     FrameReader,
@@ -35,6 +34,7 @@ from toolchart.providers.transport.stream_frames import (
 from toolchart.states.call_arguments import quote_repeated_keys
 from toolchart.states.json_bounds import DepthError, ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.messages import Delta, Reply, Usage
+from toolchart.states.reading_limits import READING
 
 if TYPE_CHECKING:
     import httpx2
@@ -64,7 +64,7 @@ class StreamDecoder:
         self._reader = reader
         self._accumulator = accumulator
         self._decode_answer = decode_answer
-        self._pieces_left = stream_frames.MAX_PIECES
+        self._pieces_left = READING.stream_pieces
         self._head = bytearray()
         """The bytes so far, while they may be whole JSON."""
         self._has_begun = False
@@ -82,7 +82,7 @@ class StreamDecoder:
         """The deltas of the next bytes.
 
         Raises:
-            ProviderError: a frame is not JSON, or an error; or there are more than `MAX_PIECES`.
+            ProviderError: a frame is not JSON, or an error; or there are too many pieces.
         """
         if self._is_stream:
             return self._add_frames(self._reader.add_bytes(data))
@@ -95,8 +95,8 @@ class StreamDecoder:
             self._head = self._head.removeprefix(codecs.BOM_UTF8)
             self._has_begun = bool(self._head.strip()) and not codecs.BOM_UTF8.startswith(self._head)
         if not self._is_stream:
-            if len(self._head) > MAX_REPLY_BYTES:
-                raise build_size_error(MAX_REPLY_BYTES)
+            if len(self._head) > READING.reply_bytes:
+                raise build_size_error("reply_bytes")
             return iter(())
         data, self._head = bytes(self._head), bytearray()
         return self._add_frames(self._reader.add_bytes(data))
@@ -124,7 +124,9 @@ class StreamDecoder:
         for frame in frames:
             self._pieces_left -= 1
             if self._pieces_left < 0:
-                raise build_excess_error(f"the stream has more than {stream_frames.MAX_PIECES} pieces")
+                raise build_excess_error(
+                    f"the stream has more than {READING.stream_pieces:,} pieces", "stream_pieces"
+                )
             if frame is None:  # `null` keeps a connection alive
                 continue
             deltas = self._accumulator.add_frame(frame)
@@ -168,7 +170,7 @@ def is_stream(head: bytes | bytearray, reader: FrameReader) -> bool | None:
     if not end:
         return None
     try:
-        parse_foreign_json(bytes(line))
+        parse_foreign_json(bytes(line), "reply_values")
     except ValueError:
         return False
     return True
@@ -178,12 +180,12 @@ def decode_json(content: bytes) -> Any:
     """The value of an answer.
 
     Raises:
-        ProviderError: it is not JSON, has more values than `MAX_VALUES`, or is nested deeper than
-            `MAX_DEPTH`.
+        ProviderError: it is not JSON, has more values than `reply_values`, or is nested deeper
+            than `MAX_DEPTH`.
     """
     with convert_exceptions(ValueError):
         try:
-            check_foreign_json(content)
+            check_foreign_json(content, "reply_values")
         except DepthError as error:  # as an answer that is no JSON: the next one may be another
             raise build_bad_response_error(f"the answer cannot be read: {error}") from None
         except ExcessError as error:

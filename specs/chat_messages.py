@@ -54,7 +54,7 @@ from toolchart.states.content import (
     join_texts,
 )
 from toolchart.states.errors import SpecError
-from toolchart.states.json_bounds import MAX_FILE_VALUES, ExcessError, check_foreign_json, parse_foreign_json
+from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.messages import ROLES, Message, Role, ToolCall, encode_arguments
 
 EMPTY_MESSAGE = "the message is empty"
@@ -110,11 +110,12 @@ def load_history(file: str | Path) -> History:
 
 def _parse_entries(text: str, source: str) -> list[Any]:
     try:
-        check_foreign_json(text, max_values=MAX_FILE_VALUES)
+        check_foreign_json(text, "file_values")
         if text.lstrip().startswith("["):
-            data = parse_foreign_json(text, max_values=MAX_FILE_VALUES)
+            data = parse_foreign_json(text, "file_values")
         else:
-            data = [parse_foreign_json(line) for line in io.StringIO(text, newline=None) if line.strip()]
+            lines = [line for line in io.StringIO(text, newline=None) if line.strip()]
+            data = [parse_foreign_json(line, "file_values") for line in lines]
     except ExcessError as error:
         hint = "split it into several files"
         raise SpecError(f"it cannot be read: {error}", file=source, hint=hint) from None

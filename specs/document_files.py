@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolchart.states.chart.yaml_document import SPEC_LIMITS, Document, parse_document, parse_key_path
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING, format_bytes, name_limit
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
@@ -52,10 +53,6 @@ def read_text(path: Path) -> str:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
 
 
-MAX_FILE_BYTES = 512 * 2**20
-"""Bytes of a file that is read as a whole."""
-
-
 def read_regular_file(path: Path) -> bytes:
     """The content of a file that a person named: a spec, a chart, a history, a file to import.
 
@@ -63,7 +60,7 @@ def read_regular_file(path: Path) -> bytes:
     regular file is read, and what was opened is looked at: a name may mean something else a moment later.
 
     Raises:
-        SpecError: it is a folder, a pipe or a device, or larger than 512 MiB.
+        SpecError: it is a folder, a pipe or a device, or larger than a file may be.
         OSError: it cannot be opened or read.
     """
     if path.is_dir():
@@ -75,9 +72,10 @@ def read_regular_file(path: Path) -> bytes:
                 file=str(path),
                 hint="write its content to a file first, and name that",
             )
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise SpecError(f"larger than {MAX_FILE_BYTES // 2**20} MiB, which is not read", file=str(path))
+        data = file.read(READING.file_bytes + 1)
+    if len(data) > READING.file_bytes:
+        problem = f"larger than {format_bytes(READING.file_bytes)}, which is not read"
+        raise SpecError(f"{problem} {name_limit('file_bytes')}", file=str(path))
     return data
 
 
@@ -107,7 +105,8 @@ def check_nesting(data: Any) -> None:
                 "nested too deeply, or contains itself",
                 file="(mapping)",
                 path=key,
-                hint=f"a spec has at most {SPEC_LIMITS.depth} levels and {SPEC_LIMITS.entries:,} entries",
+                hint=f"a spec has at most {SPEC_LIMITS.depth} levels and {SPEC_LIMITS.entries:,} entries"
+                + SPEC_LIMITS.name("entries"),
             )
         if isinstance(value, Mapping):
             open_values.extend((item, depth + 1, key or str(name)) for name, item in value.items())

@@ -49,7 +49,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
             f"the arguments are {len(text)} characters long; the limit is {MAX_ARGUMENT_CHARACTERS}",
         )
     # Each bracket has its partner, so a shorter text cannot be nested so deeply: the slice costs no call.
-    if text[2 * MAX_DEPTH :] and is_deeper(text, MAX_DEPTH):
+    if text[2 * MAX_DEPTH : 2 * MAX_DEPTH + 1] and is_deeper(text, MAX_DEPTH):
         return None, f"the arguments are nested too deeply: more than {MAX_DEPTH} lists and objects"
     try:
         value = _load_strict_json(text.removeprefix("\ufeff"))

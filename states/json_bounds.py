@@ -8,34 +8,23 @@ deeply would exhaust the stack, here or in whatever walks over the value later.
 Both counts are sums over the bytes, in pieces: their time grows with the length of the text and with nothing
 else.
 
-| limit | value | what exceeds it |
-| --- | --- | --- |
-| `MAX_VALUES`, of a whole answer of a model | 1,000,000 | `bad_response`, not retryable |
-| `MAX_STREAM_VALUES`, of all pieces of a streamed one | 2,800,000 | `bad_response`, not retryable |
-| `MAX_VALUES`, of an answer to a tool or of a retrieval service | 1,000,000 | the call of the tool fails |
-| `MAX_FILE_VALUES`, of a file that a person names | 2,000,000 | the file is refused |
-| `MAX_RECORD_VALUES`, of a line of a log file | 4,000,000 | the file is refused |
-| `MAX_DEPTH`, of any of them; `MAX_RECORD_DEPTH` of a line of a log file | 190; 210 | the same |
+How many values each kind of text may have stands in `reading_limits.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
+
+from toolchart.states.reading_limits import READING, name_limit
+
+ValueLimit = Literal["reply_values", "tool_values", "file_values", "record_values"]
+"""The limit of values that counts for a text (`ReadingLimits`)."""
 
 MAX_VALUES = 1_000_000
-"""Most values of one document that a host sends: elements, members, and objects and lists themselves."""
-
-MAX_STREAM_VALUES = 2_800_000
-"""Most values of all pieces of a streamed answer: 22, as in the largest known piece of one token, for
-each token of the longest replies (128,000). They are counted after the first `MAX_VALUES` bytes."""
-
-MAX_FILE_VALUES = 2_000_000
-"""Most values of a file that a person names: some 250,000 messages."""
-
-MAX_RECORD_VALUES = 2 * MAX_FILE_VALUES
-"""Most values of a line of a log file: all messages of an imported file may stand in one record."""
+"""Values of a text that is read again whenever a conversation is: of a result, of arguments. It is the same
+everywhere, so that the same request is made of the same log."""
 
 MAX_DEPTH = 190
 """How deep lists and objects may be nested: a log takes 200, and more stands around a value there."""
@@ -58,19 +47,19 @@ class DepthError(ExcessError):
     """It is nested deeper than it may be."""
 
 
-def parse_foreign_json(text: bytes | str, *, max_values: int = MAX_VALUES, **hooks: Any) -> Any:
-    """The value of a JSON text from outside, which is counted first.
+def parse_foreign_json(text: bytes | str, limit: ValueLimit | None = None, **hooks: Any) -> Any:
+    """The value of a JSON text from outside, which is counted first, as `count_values` counts.
 
     Args:
-        max_values: the most values, as `count_values` counts.
+        limit: names how many values it may have; `MAX_VALUES` without it.
         hooks: of `json.loads`.
 
     Raises:
         ExcessError: it has more values, or is nested deeper than `MAX_DEPTH`; nothing was built.
         ValueError: it is not JSON.
     """
-    if text[_SHORT:]:
-        check_foreign_json(text, max_values=max_values)
+    if text[_SHORT : _SHORT + 1]:
+        check_foreign_json(text, limit)
     try:
         return json.loads(text, **hooks)
     except RecursionError:  # a text that is no JSON, or a stack that was nearly full before
@@ -78,15 +67,17 @@ def parse_foreign_json(text: bytes | str, *, max_values: int = MAX_VALUES, **hoo
 
 
 def check_foreign_json(
-    text: bytes | str, *, max_values: int = MAX_VALUES, max_depth: int = MAX_DEPTH
+    text: bytes | str, limit: ValueLimit | None = None, *, max_depth: int = MAX_DEPTH
 ) -> None:
     """Refuse a JSON text from outside that is too large to build; for who reads it with another parser.
 
     Raises:
         ExcessError: it has more values, or is nested deeper.
     """
+    max_values = getattr(READING, limit) if limit else MAX_VALUES
     if has_more_values(text, max_values):
-        raise ExcessError(f"it has more than {max_values:,} JSON values; none was read")
+        problem = f"it has more than {max_values:,} JSON values; none was read"
+        raise ExcessError(f"{problem} {name_limit(limit)}" if limit else problem)
     if is_deeper(text, max_depth):
         raise DepthError(f"it is nested too deeply: more than {max_depth} lists and objects in each other")
 
@@ -97,7 +88,8 @@ def has_more_values(text: bytes | str, limit: int) -> bool:
     >>> has_more_values('[{}, "a, b", {"c": 1}]', 10), has_more_values('[{}, "a, b", {"c": 1}]', 9)
     (False, True)
     """
-    if not text[limit // 2 :]:  # `{},` is the shortest text of four values; a slice costs no call
+    # `{},` is the shortest text of four values. A slice of one costs neither a call nor a copy.
+    if not text[limit // 2 : limit // 2 + 1]:
         return False
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")

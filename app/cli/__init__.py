@@ -32,6 +32,7 @@ from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.output import keep_command_output_apart
 from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
+from toolchart.states.reading_limits import require_limits
 
 __all__ = ["COMMANDS", "cli", "exit_code", "main"]
 
@@ -107,6 +108,7 @@ def cli(context: click.Context, log: str | None) -> None:
           toolchart runs
     """
     set_defaults(context)
+    require_limits()
     remember_environment()  # commands that only read a log strike secrets too
 
 

@@ -10,9 +10,9 @@ import orjson
 from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import Limits, get_site
 from toolchart.states.errors import suggest_name
-from toolchart.states.json_bounds import MAX_VALUES, has_more_values, is_deeper
+from toolchart.states.json_bounds import has_more_values, is_deeper
 
 Form = TypeVar("Form")
 
@@ -63,17 +63,17 @@ async def read_json(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(415, "the body must be JSON: send Content-Type: application/json")
-    body, depth = await request.body(), get_site(request).limits.json_depth
+    body, limits = await request.body(), get_site(request).limits
     if len(body) >= LARGE_BODY_BYTES:
-        return await asyncio.to_thread(_parse_body, body, depth)
-    return _parse_body(body, depth)
+        return await asyncio.to_thread(_parse_body, body, limits)
+    return _parse_body(body, limits)
 
 
-def _parse_body(body: bytes, max_depth: int) -> Any:
-    if is_deeper(body, max_depth):
-        raise Refusal(400, f"the body nests lists and objects deeper than {max_depth}")
-    if has_more_values(body, MAX_VALUES):
-        raise Refusal(413, f"the body has more than {MAX_VALUES:,} JSON values")
+def _parse_body(body: bytes, limits: Limits) -> Any:
+    if is_deeper(body, limits.json_depth):
+        raise Refusal(400, f"the body nests lists and objects deeper than {limits.json_depth}")
+    if has_more_values(body, limits.json_values):
+        raise Refusal(413, f"the body has more than {limits.json_values:,} JSON values")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -39,6 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Size of a request's body; a larger one is refused (413)."""
     body_s: float = 30.0
     """Seconds within which the whole body must have arrived; beyond it 408."""
+    json_values: int = 1_000_000
+    """JSON values in a body, an object counted as three; one with more is refused (413)."""
     json_depth: int = 64
     """How deep lists and objects in a body may nest; a deeper one is refused (400)."""
     requests_per_s: float = 50.0

@@ -33,7 +33,7 @@ from toolchart.states.canonical_json import encode_canonical, encode_escaped_jso
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, SpecError, ToolchartError, TurnChanged
 from toolchart.states.events import Event
-from toolchart.states.json_bounds import MAX_FILE_VALUES, ExcessError, parse_foreign_json
+from toolchart.states.json_bounds import ExcessError, parse_foreign_json
 from toolchart.states.messages import Usage
 from toolchart.tools.schemas.repair import is_misspelling
 
@@ -434,7 +434,7 @@ def _read_lines(text: str, source: str) -> Iterator[tuple[int, Any]]:
             yield number, line.strip()
             continue
         try:
-            yield number, parse_foreign_json(line, object_pairs_hook=_build_object)
+            yield number, parse_foreign_json(line, "file_values", object_pairs_hook=_build_object)
         except ValueError as error:
             raise SpecError(f"not JSON: {error}", file=source, line=number) from None
 
@@ -459,7 +459,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 def _is_json(text: str) -> bool:
     try:
-        parse_foreign_json(text, max_values=MAX_FILE_VALUES)
+        parse_foreign_json(text, "file_values")
     except ExcessError:
         return True
     except ValueError:

@@ -16,7 +16,7 @@ from toolchart.engine.rerun.judges import Judgement, RunView
 from toolchart.specs.document_files import read_regular_file
 from toolchart.states.content import Value, encode_plain
 from toolchart.states.errors import SpecError
-from toolchart.states.json_bounds import MAX_FILE_VALUES, check_foreign_json
+from toolchart.states.json_bounds import check_foreign_json
 from toolchart.states.messages import Usage
 
 Status = Literal["same", "different", "diverged", "failed", "skipped"]
@@ -149,7 +149,7 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
     """
     try:
         content = read_regular_file(path)
-        check_foreign_json(content, max_values=MAX_FILE_VALUES)
+        check_foreign_json(content, "file_values")
         data = msgspec.json.decode(content)
     except (OSError, ValueError) as error:
         raise SpecError(f"the baseline cannot be read: {error}", file=str(path)) from None

@@ -52,6 +52,7 @@ from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
+from toolchart.states.reading_limits import require_limits
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -143,6 +144,7 @@ class Engine:
         longest_wait_s: float | None = None,
         park_after: int = PARK_AFTER,
     ) -> None:
+        require_limits()
         refuse_async_function("observer", observer)
         self._calls = BlockingCalls()
         self._owns_store = log is None or isinstance(log, (str, Path))

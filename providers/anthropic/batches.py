@@ -15,14 +15,8 @@ from typing import Any
 import msgspec
 
 from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
-from toolchart.providers.transport.batches import (
-    MAX_RESULT_BYTES,
-    BatchAnswer,
-    BatchCall,
-    BatchJob,
-    iterate_lines,
-)
-from toolchart.providers.transport.reply_guard import allow_reply_bytes
+from toolchart.providers.transport.batches import BatchAnswer, BatchCall, BatchJob, iterate_lines
+from toolchart.providers.transport.reply_guard import allow_batch_bytes
 from toolchart.providers.wire_adapter import HttpAdapter, decode_json
 from toolchart.states.json_bounds import parse_foreign_json
 
@@ -114,7 +108,7 @@ class AnthropicBatches:
         They are read below the entry's own address, and not where `results_url` leads: the key goes nowhere
         else.
         """
-        with convert_exceptions(msgspec.DecodeError, ValueError), allow_reply_bytes(MAX_RESULT_BYTES):
+        with convert_exceptions(msgspec.DecodeError, ValueError), allow_batch_bytes():
             async with aclosing(self._adapter.stream_path(f"{_PATH}/{job.id}/results")) as pieces:
                 async for line in iterate_lines(pieces):
                     yield _read_result_line(_line_decoder.decode(line))
@@ -125,7 +119,7 @@ def _read_result_line(line: _Line) -> BatchAnswer:
     if result.type == "succeeded":
         return BatchAnswer(custom_id=line.custom_id, status=200, content=bytes(result.message))
     if result.type == "errored":
-        error = parse_foreign_json(bytes(result.error)) if result.error else {}
+        error = parse_foreign_json(bytes(result.error), "reply_values") if result.error else {}
         inner = error.get("error") if isinstance(error, Mapping) else None
         type_ = inner.get("type") if isinstance(inner, Mapping) else None
         status = _STATUSES.get(str(type_), 500)

@@ -16,14 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
-from toolchart.providers.transport.batches import (
-    MAX_RESULT_BYTES,
-    BatchAnswer,
-    BatchCall,
-    BatchJob,
-    iterate_lines,
-)
-from toolchart.providers.transport.reply_guard import allow_reply_bytes
+from toolchart.providers.transport.batches import BatchAnswer, BatchCall, BatchJob, iterate_lines
+from toolchart.providers.transport.reply_guard import allow_batch_bytes
 from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.states.errors import ProviderError
 
@@ -116,7 +110,7 @@ class OpenAIBatches:
         """The answers of both files. Raises ProviderError."""
         for file in job.files:
             path = f"/files/{quote(file, safe='')}/content"
-            with convert_exceptions(msgspec.DecodeError), allow_reply_bytes(MAX_RESULT_BYTES):
+            with convert_exceptions(msgspec.DecodeError), allow_batch_bytes():
                 async with aclosing(self._adapter.stream_path(path)) as pieces:
                     async for line in iterate_lines(pieces):
                         yield _read_line(_line_decoder.decode(line))

@@ -627,7 +627,7 @@ def raise_for_status(response: httpx2.Response) -> None:
 def read_http_error(status: int, content: bytes, headers: Mapping[str, str] | None = None) -> ProviderError:
     """The error for the bytes of an answer with an error status: JSON, or text."""
     try:
-        body = parse_foreign_json(content)
+        body = parse_foreign_json(content, "reply_values")
     except ValueError:
         body = content.decode("utf-8", "replace")
     return classify_http_error(status, body, headers)
@@ -636,7 +636,7 @@ def read_http_error(status: int, content: bytes, headers: Mapping[str, str] | No
 def _find_error_body(error: Exception) -> Any:
     """The host's error body, or what an SDK keeps of it (openai: the inner object alone)."""
     try:
-        return parse_foreign_json(error.response.content)  # type: ignore[attr-defined]
+        return parse_foreign_json(error.response.content, "reply_values")  # type: ignore[attr-defined]
     except Exception:  # no response, or one that was not read or is not JSON
         pass
     for name in ("body", "details", "error", "message"):

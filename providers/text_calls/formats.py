@@ -114,6 +114,10 @@ class CallText:
             end += skipped
         except json.JSONDecodeError as error:
             place = error.pos + skipped
+            is_cut = place >= skipped + MAX_ARGUMENT_CHARACTERS or error.msg.startswith("Unterminated")
+            if is_long and is_cut:
+                self._json_left = -1
+                return None, place, f"its arguments have more than {MAX_ARGUMENT_CHARACTERS:,} characters"
             # The error counts the lines before it, so it costs its place in the text.
             self._json_left -= error.pos + 50 * (place - start)
             reason = f"{error.msg.removesuffix(' at')} at character {place - start}"

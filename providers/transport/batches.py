@@ -14,13 +14,10 @@ from typing import Protocol
 
 import msgspec
 
-from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.errors import ProviderError
 from toolchart.states.json_bounds import MAX_DEPTH, is_deeper
-
-MAX_RESULT_BYTES = 4 * 2**30
-"""Most bytes of a file of results: it is read line by line, and never held whole."""
+from toolchart.states.reading_limits import READING, format_bytes
 
 
 class BatchCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,9 +130,9 @@ async def iterate_lines(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         for line in lines:
             if line.strip():
                 yield _check_depth(line)
-        if len(rest) > stream_frames.MAX_LINE_BYTES:
-            limit = stream_frames.MAX_LINE_BYTES // 2**20
-            raise build_excess_error(f"a line of the results is longer than {limit} MiB")
+        if len(rest) > READING.line_bytes:
+            problem = f"a line of the results is longer than {format_bytes(READING.line_bytes)}"
+            raise build_excess_error(problem, "line_bytes")
     if rest.strip():
         yield _check_depth(rest)
 

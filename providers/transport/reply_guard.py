@@ -6,16 +6,8 @@ place, may send without end, and a few bytes of gzip expand a thousand times. So
 come and again as they are decompressed, which is done here in small pieces: the HTTP library decompresses
 all that has come at once.
 
-| limit | value | what exceeds it |
-| --- | --- | --- |
-| `MAX_REPLY_BYTES` | 64 MiB | `bad_response`, not retryable |
-| `MAX_RESULT_BYTES` (`batches.py`) | 4 GiB, read by lines | `bad_response`, not retryable |
-| `MAX_STREAM_BYTES` | 128 MiB | `bad_response`, not retryable |
-| `MAX_ERROR_BYTES` | 1 MiB | the rest of the error is not read |
-| `MAX_LINE_BYTES` (`stream_frames.py`) | 32 MiB | `bad_response`, not retryable |
-| `MAX_PIECES` (`stream_frames.py`) | 250,000 | `bad_response`, not retryable |
-| `MAX_STREAM_VALUES` (`json_bounds.py`) | 2,800,000 in all pieces | `bad_response`, not retryable |
-| `timeout_s` of the entry (`adapter.py`) | 60 s | `timeout`, retryable |
+The limits stand in `states/reading_limits.py`. What exceeds one is a `bad_response` that is not retryable; of
+an error that is larger than its limit the rest is not read. `timeout_s` of the entry bounds the time.
 
 A redirect to another origin (scheme, name or port) would send the conversation, and often the key, to
 somebody whom the agent spec does not name. It is refused before anything is sent there.
@@ -30,31 +22,26 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from toolchart.providers.transport.raw_answers import AnswerCapture, find_capture
 from toolchart.states.errors import ProviderError
+from toolchart.states.reading_limits import READING, format_bytes, name_limit
 
-MAX_REPLY_BYTES = 64 * 2**20
-"""Most bytes of a whole reply, as sent and decompressed. The largest known ones hold pictures (30 MiB)."""
+SizeLimit = Literal["reply_bytes", "stream_bytes", "error_bytes", "batch_bytes"]
+"""Name of the limit of an answer's bytes (`ReadingLimits`)."""
 
-MAX_STREAM_BYTES = 128 * 2**20
-"""Most bytes of a streamed reply, as sent and decompressed: 1,000 for each token of the longest replies."""
-
-MAX_ERROR_BYTES = 2**20
-"""Bytes that are read of an answer with an error status."""
-
-_allowed_bytes: ContextVar[int | None] = ContextVar("allowed_bytes", default=None)
+_whole_limit: ContextVar[SizeLimit] = ContextVar("whole_limit", default="reply_bytes")
 
 
 @contextmanager
-def allow_reply_bytes(limit: int) -> Iterator[None]:
-    """Within the block, whole replies may have so many bytes: files of results, which are read by lines."""
-    token = _allowed_bytes.set(limit)
+def allow_batch_bytes() -> Iterator[None]:
+    """Within the block, whole answers may be as large as a file of results, which is read by lines."""
+    token = _whole_limit.set("batch_bytes")
     try:
         yield
     finally:
-        _allowed_bytes.reset(token)
+        _whole_limit.reset(token)
 
 
 _PIECE_BYTES = 64 * 2**10
@@ -63,16 +50,20 @@ _PIECE_BYTES = 64 * 2**10
 _STREAM_TYPES = ("text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream")
 
 
-def build_excess_error(problem: str) -> ProviderError:
-    """The error for a reply beyond a limit; not retryable: the same request would bring the same flood."""
-    return ProviderError(kind="bad_response", message=problem, retryable=False)
+def build_excess_error(problem: str, limit: str = "") -> ProviderError:
+    """The error for a reply beyond a limit; not retryable: the same request would bring the same flood.
+
+    Args:
+        limit: names the limit, where an operator can raise it.
+    """
+    message = f"{problem} {name_limit(limit)}" if limit else problem
+    return ProviderError(kind="bad_response", message=message, retryable=False)
 
 
-def build_size_error(max_bytes: int) -> ProviderError:
-    """The error for a reply that is larger than so many bytes."""
-    return build_excess_error(
-        f"the model host's answer is larger than {max_bytes // 2**20} MiB; it was not read on"
-    )
+def build_size_error(limit: SizeLimit) -> ProviderError:
+    """The error for a reply of more bytes than a limit allows."""
+    size = format_bytes(getattr(READING, limit))
+    return build_excess_error(f"the model host's answer is larger than {size}; it was not read on", limit)
 
 
 # -- hooks ---------------------------------------------------------------------------------------
@@ -155,7 +146,7 @@ class BodyGuard:
     """Counts and decompresses one body.
 
     Args:
-        max_bytes: most bytes, as sent and decompressed.
+        limit: names the most bytes, as sent and decompressed.
         encoding: the compression: `gzip`, `deflate` or none.
         is_cut: whether a longer body ends at the limit, instead of failing.
         capture: gets the plain bytes; it has begun with this body.
@@ -164,14 +155,15 @@ class BodyGuard:
 
     def __init__(
         self,
-        max_bytes: int,
+        limit: SizeLimit,
         encoding: str = "",
         *,
         is_cut: bool = False,
         capture: AnswerCapture | None = None,
         take_bytes: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._max_bytes = max_bytes
+        self._limit: SizeLimit = limit
+        self._max_bytes: int = getattr(READING, limit)
         self._is_cut = is_cut
         self._capture = capture
         self._take_bytes = take_bytes
@@ -209,7 +201,7 @@ class BodyGuard:
             return
         self.is_over = True
         if not self._is_cut:
-            raise build_size_error(self._max_bytes)
+            raise build_size_error(self._limit)
 
     def _decompress(self, data: bytes) -> Iterator[bytes]:
         if self._encoding == "deflate" and self._decompressor is None:
@@ -295,12 +287,11 @@ def _wrap_body(response: Any, kind: type, base_name: str) -> None:
         del response.headers["content-encoding"]
     is_error = response.status_code >= 400
     is_stream = response.headers.get("content-type", "").lower().startswith(_STREAM_TYPES)
-    whole_bytes = _allowed_bytes.get() or MAX_REPLY_BYTES
-    max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else whole_bytes
+    limit: SizeLimit = "error_bytes" if is_error else "stream_bytes" if is_stream else _whole_limit.get()
     # A redirect within the origin is followed: its own body is no answer.
     capture = None if response.has_redirect_location else find_capture()
     take_bytes = None if capture is None else capture.begin(response.status_code)
-    guard = BodyGuard(max_bytes, *encodings, is_cut=is_error, capture=capture, take_bytes=take_bytes)
+    guard = BodyGuard(limit, *encodings, is_cut=is_error, capture=capture, take_bytes=take_bytes)
     response.stream = _make_stream_class(kind, base_name)(response.stream, guard)
 
 

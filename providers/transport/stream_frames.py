@@ -15,16 +15,8 @@ from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.states.call_arguments import quote_repeated_keys
 from toolchart.states.errors import ProviderError
-from toolchart.states.json_bounds import MAX_DEPTH, MAX_STREAM_VALUES, MAX_VALUES, count_values, is_deeper
-
-MAX_LINE_BYTES = 32 * 2**20
-"""Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
-
-MAX_PIECES = 250_000
-"""Most pieces of a streamed reply: two for each token of the longest replies of today (128,000)."""
-
-MAX_LINES = 4 * MAX_PIECES
-"""Most lines of a stream: with each piece may come its event, its id and an empty line."""
+from toolchart.states.json_bounds import MAX_DEPTH, count_values, is_deeper
+from toolchart.states.reading_limits import READING, format_bytes
 
 _MAX_END_WAIT_S = 0.25
 """Longest wait for the end of a connection's answer after the end mark of the stream."""
@@ -63,22 +55,23 @@ class FrameDecoder:
     __slots__ = ("_uncounted_bytes", "_values_left")
 
     def __init__(self) -> None:
-        self._values_left = MAX_STREAM_VALUES
-        self._uncounted_bytes = MAX_VALUES
+        self._values_left = READING.stream_values
+        self._uncounted_bytes = READING.reply_values
         """Bytes of a stream that are not counted: an ordinary answer has fewer."""
 
     def decode_frame(self, data: bytes) -> Any:
         """The value of a frame.
 
         Raises:
-            ProviderError: it is not JSON, or the frames have more than `MAX_STREAM_VALUES` so far.
+            ProviderError: it is not JSON, or the frames have more values than `stream_values` so far.
         """
         self._uncounted_bytes -= len(data)
         if self._uncounted_bytes < 0:
             self._values_left -= count_values(data, self._values_left)
             if self._values_left < 0:
-                raise build_excess_error(f"the stream has more than {MAX_STREAM_VALUES:,} JSON values")
-        if data[2 * MAX_DEPTH :] and is_deeper(data, MAX_DEPTH):  # each bracket has its partner
+                problem = f"the stream has more than {READING.stream_values:,} JSON values"
+                raise build_excess_error(problem, "stream_values")
+        if data[2 * MAX_DEPTH : 2 * MAX_DEPTH + 1] and is_deeper(data, MAX_DEPTH):
             raise build_excess_error(
                 f"the stream has a piece that is nested too deeply: more than {MAX_DEPTH} lists and objects"
             )
@@ -104,7 +97,7 @@ class _LineBuffer:
 
     def __init__(self, *, has_bare_returns: bool = False) -> None:
         self._rest = bytearray()
-        self._lines_left = MAX_LINES
+        self._lines_left = READING.stream_lines
         self._has_bare_returns = has_bare_returns
         self._is_after_return = False
 
@@ -112,13 +105,14 @@ class _LineBuffer:
         """The lines that these bytes complete, without their line ends.
 
         Raises:
-            ProviderError: a line is longer than `MAX_LINE_BYTES`, or there are more than `MAX_LINES`.
+            ProviderError: a line is longer than `line_bytes`, or there are more than `stream_lines`.
         """
         if self._has_bare_returns and (self._is_after_return or b"\r" in data):
             data = self._replace_returns(data)
         self._rest += data
-        if len(self._rest) > MAX_LINE_BYTES:
-            raise build_excess_error(f"the stream has a line of more than {MAX_LINE_BYTES // 2**20} MiB")
+        if len(self._rest) > READING.line_bytes:
+            problem = f"the stream has a line of more than {format_bytes(READING.line_bytes)}"
+            raise build_excess_error(problem, "line_bytes")
         # Without a new line end the rest is not searched again.
         if b"\n" not in data:
             return []
@@ -126,7 +120,8 @@ class _LineBuffer:
         self._rest = bytearray(rest)
         self._lines_left -= len(lines)
         if self._lines_left < 0:
-            raise build_excess_error(f"the stream has more than {MAX_LINES:,} lines")
+            problem = f"the stream has more than {READING.stream_lines:,} lines"
+            raise build_excess_error(problem, "stream_lines")
         return [line.removesuffix(b"\r") for line in lines]
 
     def _replace_returns(self, data: bytes) -> bytes:

@@ -21,11 +21,12 @@ from typing import Any, Literal, NoReturn, Protocol
 import yaml
 
 from toolchart.states.errors import SpecError
-from toolchart.states.json_bounds import MAX_FILE_VALUES, parse_foreign_json
+from toolchart.states.json_bounds import parse_foreign_json
+from toolchart.states.reading_limits import READING, name_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadingLimits:
+class YamlLimits:
     """The most that one document may hold."""
 
     characters: int
@@ -33,10 +34,21 @@ class ReadingLimits:
     """Keys, values and list entries, with each alias counted as what it repeats."""
     depth: int
     """Mappings and lists inside one another."""
+    raised_by: Mapping[str, str] = field(default_factory=dict)
+    """For `characters` and `entries`, the limit with which an operator raises them."""
+
+    def name(self, what: str) -> str:
+        """The words behind an error that tell how to raise a limit; empty where nobody can."""
+        return f" {name_limit(self.raised_by[what])}" if what in self.raised_by else ""
 
 
-CHART_LIMITS = ReadingLimits(characters=200_000, entries=10_000, depth=40)
-SPEC_LIMITS = ReadingLimits(characters=5_000_000, entries=200_000, depth=100)
+CHART_LIMITS = YamlLimits(characters=200_000, entries=10_000, depth=40)
+SPEC_LIMITS = YamlLimits(
+    characters=READING.spec_characters,
+    entries=READING.spec_entries,
+    depth=100,
+    raised_by={"characters": "spec_characters", "entries": "spec_entries"},
+)
 
 
 MisreadWords = Literal["refuse", "convert", "keep"]
@@ -61,7 +73,7 @@ class Document:
 
 
 def read_yaml(
-    text: str, source: str | None, *, limits: ReadingLimits, misread_words: MisreadWords = "refuse"
+    text: str, source: str | None, *, limits: YamlLimits, misread_words: MisreadWords = "refuse"
 ) -> Document:
     """The document of a YAML text; an empty text gives None.
 
@@ -74,7 +86,8 @@ def read_yaml(
         SpecError: not YAML, a key twice, or beyond the limits; with file and line.
     """
     if len(text) > limits.characters:
-        raise SpecError(f"more than {limits.characters:,} characters", file=source, line=1)
+        problem = f"more than {limits.characters:,} characters{limits.name('characters')}"
+        raise SpecError(problem, file=source, line=1)
     try:
         loader = _BoundedLoader(text, limits)
         node = loader.get_single_node()
@@ -104,7 +117,7 @@ def parse_document(
         text = text.replace("\t", " ")
     try:
         document = read_yaml(text, source, limits=SPEC_LIMITS)
-        data = parse_foreign_json(text, max_values=MAX_FILE_VALUES) if json_only else document.data
+        data = parse_foreign_json(text, "file_values") if json_only else document.data
     except RecursionError:
         raise SpecError("nested too deeply", file=source, line=1) from None
     if data is None:
@@ -120,7 +133,7 @@ def parse_document(
 
 def _check_json(text: str, source: str | None) -> None:
     try:
-        parse_foreign_json(text, max_values=MAX_FILE_VALUES)
+        parse_foreign_json(text, "file_values")
     except json.JSONDecodeError as error:
         raise SpecError(
             f"not valid JSON: {error.msg} (column {error.colno})", file=source, line=error.lineno
@@ -159,7 +172,7 @@ class _BoundedLoader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  the library's
 
-    def __init__(self, text: str, limits: ReadingLimits) -> None:
+    def __init__(self, text: str, limits: YamlLimits) -> None:
         super().__init__(text)
         self._limits = limits
         self._depth = 0
@@ -202,7 +215,7 @@ def _build_yaml_error(problem: str, mark: Any) -> yaml.YAMLError:
 class _NodeMeasure:
     """Measures a composed document, with aliases written out."""
 
-    def __init__(self, limits: ReadingLimits) -> None:
+    def __init__(self, limits: YamlLimits) -> None:
         self._limits = limits
         self._measures: dict[int, tuple[int, int]] = {}
         """Number of entries and depth of each finished node, by its identity."""
@@ -223,9 +236,8 @@ class _NodeMeasure:
         entries = 1 + sum(entries for entries, _ in measures)
         depth = 1 + max((depth for _, depth in measures), default=0)
         if entries > self._limits.entries:
-            raise _build_yaml_error(
-                f"more than {self._limits.entries:,} entries with its aliases", node.start_mark
-            )
+            problem = f"more than {self._limits.entries:,} entries with its aliases"
+            raise _build_yaml_error(problem + self._limits.name("entries"), node.start_mark)
         if depth > self._limits.depth:
             raise _build_yaml_error(
                 f"nested too deeply: more than {self._limits.depth} levels", node.start_mark

@@ -21,7 +21,8 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.content import FilePart, ImagePart, TextPart, make_part
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request
-from toolchart.tools.sources.attachments import MAX_PART_BYTES, load_attachments
+from toolchart.states.reading_limits import READING
+from toolchart.tools.sources.attachments import load_attachments
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 
@@ -113,7 +114,7 @@ async def test_the_kind_is_read_from_the_bytes(tmp_path: Path) -> None:
         (lambda folder: _make_pipe(folder / "pipe"), "not a regular file"),
         (lambda folder: _write(folder / "fake.png", b"no picture"), "no image/png"),
         (lambda folder: _write(folder / "empty.txt", b""), "empty"),
-        (lambda folder: _write(folder / "large.bin", b"\0" * (MAX_PART_BYTES + 1)), "at most"),
+        (lambda folder: _write(folder / "large.bin", b"\0" * (READING.result_part_bytes + 1)), "at most"),
         (lambda folder: "http://127.0.0.1:9/a.png", "cannot be fetched"),
         (lambda folder: "http://169.254.169.254/latest/meta-data", "cannot be fetched"),
         (lambda folder: ImagePart(), "`data` or `url`"),

@@ -24,13 +24,14 @@ from toolchart.engine.log.family import list_relatives
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.seal import SEAL_VERSION, Seal, find_lost_records
-from toolchart.engine.log.stores import open_store, open_store_for_reading, record_file
+from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file, iterate_file_lines
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
+from toolchart.states.reading_limits import READING
 
 GOLDEN = list_golden_logs()
 FAMILIES = ("children-ask", "forks", "children-that-fail")
@@ -281,9 +282,9 @@ def test_what_is_no_file_of_records(data: bytes, error: type[Exception], words: 
 
 def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A line is read up to a limit that no record reaches."""
-    monkeypatch.setattr(record_file, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(READING, "record_bytes", 1000)
     heading = b'{"conversation":"c","records":1,"head":""}\n'
-    with pytest.raises(LogDamaged, match=r"line 2 of .*: it is longer than any record"):
+    with pytest.raises(LogDamaged, match=r"line 2 of .*: it is longer than 1,000 bytes"):
         open_file(tmp_path, heading + b"x" * 2000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,7 +15,7 @@ from resource_limits import ends_in_time
 
 from toolchart import Engine, tool
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.providers.text_calls.formats import TEXT_FORMATS, choose_boundary
+from toolchart.providers.text_calls.formats import TEXT_FORMATS, CallText, choose_boundary
 from toolchart.providers.text_calls.provider import TextCallProvider
 from toolchart.providers.text_calls.scanner import TextCallScanner, find_text_call_warnings
 from toolchart.states.messages import (
@@ -435,3 +436,17 @@ def test_no_text_takes_more_than_linear_time(attack: str) -> None:
             for start in range(0, len(text), 5):
                 scanner.add_text(text[start : start + 5])
             scanner.finish_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (json.dumps({"a": "x" * 1_000_000}), "its arguments have more than 1,000,000 characters"),
+        ('{"a": [1, 2' + " " * 1_000_000, "its arguments have more than 1,000,000 characters"),
+        ('{"a": [1, x' + " " * 1_000_000, "it is not valid JSON: Expecting value at character 10"),
+        (json.dumps({"a": "x" * 999_000}), ""),
+    ],
+)
+def test_arguments_that_are_too_long_are_not_called_broken(text: str, problem: str) -> None:
+    """No more is read than arguments may have, and the error says that, not what is wrong at the cut."""
+    assert CallText(text).decode_json(0)[2] == problem

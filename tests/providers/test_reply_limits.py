@@ -18,12 +18,13 @@ from toolchart.providers.adapter import iterate_in_time
 from toolchart.providers.catalogs import list_models
 from toolchart.providers.openai.wire import decode_reply
 from toolchart.providers.registry import create_provider
-from toolchart.providers.transport import reply_guard, stream_frames
-from toolchart.providers.transport.reply_guard import MAX_ERROR_BYTES, MAX_REPLY_BYTES, BodyGuard
+from toolchart.providers.transport import stream_frames
+from toolchart.providers.transport.reply_guard import BodyGuard
 from toolchart.providers.wire_adapter import StreamDecoder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
+from toolchart.states.reading_limits import READING
 
 MARGIN_MIB = 32
 """What a call may take beside the bytes of the reply: buffers of the socket and of the libraries."""
@@ -39,7 +40,7 @@ def test_a_flood_is_a_failed_call_that_costs_about_the_limit(name: str, flood: s
     result = asyncio.run(ask_flooding_host(flood, entry, stream=flood == "line"))
     assert (result["kind"], result["retryable"]) == ("bad_response", False)
     assert "more than 32 MiB" in result["message"] or "larger than 64 MiB" in result["message"]
-    assert result["grown_mib"] < MAX_REPLY_BYTES / 2**20 + MARGIN_MIB
+    assert result["grown_mib"] < READING.reply_bytes / 2**20 + MARGIN_MIB
 
 
 @pytest.mark.slow
@@ -48,12 +49,12 @@ def test_deltas_without_end_are_a_failed_call() -> None:
     result = asyncio.run(ask_flooding_host("deltas", {**ENTRIES["openai"], "timeout_s": 600}, stream=True))
     assert (result["kind"], result["retryable"]) == ("bad_response", False)
     assert "more than 250000 pieces" in result["message"]
-    assert result["grown_mib"] < MAX_REPLY_BYTES / 2**20 + MARGIN_MIB
+    assert result["grown_mib"] < READING.reply_bytes / 2**20 + MARGIN_MIB
 
 
 def test_deltas_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """S3.10: the reader of a stream stops at the greatest number of pieces, compressed or not."""
-    monkeypatch.setattr(stream_frames, "MAX_PIECES", 50)
+    monkeypatch.setattr(READING, "stream_pieces", 50)
 
     decoder = StreamDecoder(stream_frames.EventFrameReader(), _OneDelta(), decode_reply)
     deltas: list[Any] = []
@@ -102,7 +103,7 @@ def test_a_flood_with_an_error_status_keeps_its_kind(name: str) -> None:
     entry = {**ENTRIES[name], "timeout_s": 120}
     result = asyncio.run(ask_flooding_host("gzip", entry, stream=False, status="503 Busy"))
     assert (result["kind"], result["retryable"], result["status"]) == ("overloaded", True, 503)
-    assert result["grown_mib"] < MAX_ERROR_BYTES / 2**20 + MARGIN_MIB
+    assert result["grown_mib"] < READING.error_bytes / 2**20 + MARGIN_MIB
 
 
 FLOODS = [
@@ -124,9 +125,9 @@ def test_every_wire_has_the_limits(name: str, flood: str, form: str, monkeypatch
     """S3.10: on every wire a flood ends as a failed call, whole, streamed and with an error status."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "planted")
-    for limit in ("MAX_REPLY_BYTES", "MAX_STREAM_BYTES", "MAX_ERROR_BYTES"):
-        monkeypatch.setattr(reply_guard, limit, 2**20)
-    monkeypatch.setattr(stream_frames, "MAX_LINE_BYTES", 2**19)
+    for limit in ("reply_bytes", "stream_bytes", "error_bytes"):
+        monkeypatch.setattr(READING, limit, 2**20)
+    monkeypatch.setattr(READING, "line_bytes", 2**19)
 
     async def ask() -> None:
         async with serve_flood(flood, "503 Busy" if form == "error" else "200 OK") as address:
@@ -172,7 +173,7 @@ def _compress_raw(data: bytes) -> bytes:
 def test_what_is_compressed_is_read_as_it_was(encoding: str, compress: Any, size: int) -> None:
     """S3.4: a compressed body arrives whole, however it is cut, in each form that servers send."""
     text = bytes(range(256)) * 1000
-    data, guard = compress(text), BodyGuard(2**20, encoding)
+    data, guard = compress(text), BodyGuard("reply_bytes", encoding)
     pieces = [piece for at in range(0, len(data), size) for piece in guard.add_bytes(data[at : at + size])]
     assert b"".join(pieces) == text
 

@@ -13,10 +13,10 @@ from gigabyte import FORMS, SHAPES, WIRES, run_turn
 
 from toolchart.providers import wire_adapter
 from toolchart.providers.openai.wire import decode_reply
-from toolchart.providers.transport import stream_frames
-from toolchart.providers.transport.stream_frames import MAX_LINES, EventFrameReader, LineFrameReader
+from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.providers.wire_adapter import StreamDecoder
 from toolchart.states.errors import ProviderError
+from toolchart.states.reading_limits import READING
 
 ALLOWED_MIB = 300
 """What the process of a turn may take in all."""
@@ -82,7 +82,7 @@ class _Deltas:
 @pytest.mark.parametrize("count", [1, 2, 50])
 def test_a_piece_counts_as_often_as_it_is_shown(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece with many deltas counts as many pieces: each of them goes through the whole house."""
-    monkeypatch.setattr(stream_frames, "MAX_PIECES", 100)
+    monkeypatch.setattr(READING, "stream_pieces", 100)
     decoder = StreamDecoder(EventFrameReader(), _Deltas(count), decode_reply)
     assert len([*decoder.add_bytes(b"data: {}\n\n" * (100 // count))]) == 100
     with pytest.raises(ProviderError, match="more than 100 pieces"):
@@ -93,7 +93,7 @@ def test_a_piece_counts_as_often_as_it_is_shown(count: int, monkeypatch: pytest.
 def test_a_stream_has_so_many_lines(reader: type[EventFrameReader | LineFrameReader]) -> None:
     """Lines that bring nothing are counted with all others: so many, and not one more."""
     stream = reader()
-    assert list(stream.add_bytes(b"\n" * (MAX_LINES - 1))) == []
+    assert list(stream.add_bytes(b"\n" * (READING.stream_lines - 1))) == []
     assert list(stream.add_bytes(b"\n")) == []
     with pytest.raises(ProviderError, match="more than 1,000,000 lines") as refused:
         list(stream.add_bytes(b"\n"))
@@ -112,13 +112,13 @@ def test_a_beginning_that_tells_nothing_is_looked_at_once(
     monkeypatch.setattr(
         wire_adapter, "is_stream", lambda head, reader: (looked.append(len(head)), tell(head, reader))[1]
     )
-    monkeypatch.setattr(wire_adapter, "MAX_REPLY_BYTES", 2**16)
+    monkeypatch.setattr(READING, "reply_bytes", 2**16)
     decoder = StreamDecoder(reader(), _Deltas(1), decode_reply)
     if beginning:
         assert list(decoder.add_bytes(beginning)) == []
     for _ in range(16):
         assert list(decoder.add_bytes(b" " * (2**12 - 1))) == []
-    with pytest.raises(ProviderError, match="larger than 0 MiB") as refused:
+    with pytest.raises(ProviderError, match="larger than 65,536 bytes") as refused:
         list(decoder.add_bytes(b" " * 20))
     assert refused.value.retryable is False
     assert looked == [len(beginning)] * bool(beginning)

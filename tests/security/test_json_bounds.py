@@ -31,14 +31,8 @@ from toolchart.specs.sections.context import RagService
 from toolchart.states import json_bounds
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import ProviderError, SpecError, ToolchartError
-from toolchart.states.json_bounds import (
-    MAX_DEPTH,
-    MAX_STREAM_VALUES,
-    MAX_VALUES,
-    has_more_values,
-    is_deeper,
-    parse_foreign_json,
-)
+from toolchart.states.json_bounds import MAX_DEPTH, MAX_VALUES, has_more_values, is_deeper, parse_foreign_json
+from toolchart.states.reading_limits import READING
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.retrieval.services import fetch_service_json
 
@@ -189,7 +183,7 @@ def test_the_pieces_of_a_stream_have_one_limit_together(reader: Any, frame: Any)
     """However the values of a stream are spread over its pieces, so many are read and not one more. What is
     counted begins with the piece that the first million bytes end in."""
     uncounted = frame(b"[" + b" " * (MAX_VALUES - 2) + b"]")
-    half = frame(b"[" + b"0," * (MAX_STREAM_VALUES // 2 - 2) + b"0]")
+    half = frame(b"[" + b"0," * (READING.stream_values // 2 - 2) + b"0]")
     stream = reader()
     assert len([*stream.add_bytes(uncounted), *stream.add_bytes(half), *stream.add_bytes(half)]) == 3
     with pytest.raises(ProviderError, match="more than 2,800,000 JSON values") as refused:
@@ -210,7 +204,7 @@ def test_a_stream_of_small_values_stays_small(name: str, flood: str) -> None:
     entry = {**ENTRIES[name], "timeout_s": 600}
     result = asyncio.run(ask_flooding_host(flood, entry, stream=True))
     assert (result["kind"], result["retryable"]) == ("bad_response", False)
-    assert re.search("more than (2,800,000 JSON values|250000 pieces)", result["message"])
+    assert re.search("more than (2,800,000 JSON values|250,000 pieces)", result["message"])
     assert result["peak_mib"] < ALLOWED_MIB
 
 

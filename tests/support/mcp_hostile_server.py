@@ -27,6 +27,11 @@ async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
         return ListToolsResult(tools=[], next_cursor=str(number + 1))
     if WAY == "circle":
         return ListToolsResult(tools=[], next_cursor="again")
+    if WAY == "pages":
+        number = int(parameters.cursor) if parameters is not None and parameters.cursor else 1
+        return ListToolsResult(tools=[], next_cursor=str(number + 1) if number < 3 else None)
+    if WAY == "three":
+        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in "abc"])
     schema = _nest(2_000) if WAY == "deep" else {"type": "object"}
     return ListToolsResult(tools=[Tool(name="work", input_schema=schema)])
 

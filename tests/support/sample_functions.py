@@ -17,3 +17,8 @@ def count_words(text: str) -> WordCount:
     """Count the words of a text."""
     words = text.split()
     return WordCount(words=len(words), first=words[0])
+
+
+def repeat_text(count: int) -> str:
+    """A text of so many characters."""
+    return "x" * count

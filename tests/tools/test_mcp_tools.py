@@ -20,6 +20,7 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.content import ImagePart
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources import mcp
 from toolchart.tools.sources.registry_entries import LoadingContext
@@ -384,7 +385,14 @@ def connect_hostile(way: str, **settings: Any) -> Iterator[ToolManager]:
 
 @pytest.mark.parametrize(
     ("way", "words"),
-    [("endless", "its list of tools has more than 100 pages"), ("circle", "its list of tools comes again")],
+    [
+        (
+            "endless",
+            "its list of tools has more than 100 pages (limit `mcp_pages`; "
+            "TOOLCHART_LIMITS=mcp_pages=NUMBER raises it)",
+        ),
+        ("circle", "its list of tools comes again"),
+    ],
 )
 def test_a_list_without_an_end_is_given_up(way: str, words: str) -> None:
     """Issue 32: a server that names one more page for ever is left out, long before the time is over."""
@@ -396,7 +404,7 @@ def test_a_list_without_an_end_is_given_up(way: str, words: str) -> None:
 def test_a_server_that_is_late_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was asked of a server that is left out ends: nothing of it runs on in the background."""
     asked: list[Any] = []
-    monkeypatch.setattr(mcp, "MAX_PAGES", 10**9)
+    monkeypatch.setattr(READING, "mcp_pages", 10**9)
     submit = mcp._SessionLoop.submit
 
     def note_work(loop: Any, work: Any) -> Any:
@@ -410,11 +418,11 @@ def test_a_server_that_is_late_is_asked_no_more(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("way", "words"), [("parts", "5000 parts; at most 1000 are read"), ("large", "more than 1 MiB")]
+    ("way", "words"), [("parts", "5000 parts; at most 1000 are read"), ("large", "larger than 1 MiB")]
 )
 def test_a_result_without_measure_fails(way: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 32: a result of very many parts, or a very large one, is a failure of its call with the limit."""
-    monkeypatch.setattr(mcp, "MAX_RESULT_CHARACTERS", 2**20)
+    monkeypatch.setattr(READING, "mcp_bytes", 2**20)
     with connect_hostile(way) as manager:
         (event,) = run_calls(manager, make_call("hostile__work"))
         assert event.outcome == "failed"

@@ -19,10 +19,10 @@ from places import where
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.execution.result_cache import MAX_ENTRIES, ResultCache
 from toolchart.tools.execution.results import (
-    MAX_RESULT_CHARACTERS,
     OutputLimits,
     ResultTooLarge,
     compute_least_characters,
@@ -589,9 +589,9 @@ def test_an_error_of_any_length_is_shortened() -> None:
 
 def test_a_result_may_be_as_long_as_the_limit() -> None:
     """A result of exactly the most characters is kept; one more is too many, and the error says the limit."""
-    assert convert_result("x" * MAX_RESULT_CHARACTERS)[3] == MAX_RESULT_CHARACTERS
-    with pytest.raises(ResultTooLarge, match=f"at most {MAX_RESULT_CHARACTERS}"):
-        convert_result("x" * (MAX_RESULT_CHARACTERS + 1))
+    assert convert_result("x" * READING.result_characters)[3] == READING.result_characters
+    with pytest.raises(ResultTooLarge, match=f"at most {READING.result_characters}"):
+        convert_result("x" * (READING.result_characters + 1))
 
 
 def test_a_text_is_changed_only_where_json_cannot_hold_it() -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.tools.definition import Tool, ToolFailure, ToolRaised, ToolTimeout
-from toolchart.workers.pool import MAX_ANSWER_BYTES, BoundExceeded, Work, WorkFailed, run_bounded_async
+from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
 
 
 class ChildEnded(ToolFailure):
@@ -66,6 +67,7 @@ def _build_work(tool: Tool, arguments: Mapping[str, Any]) -> Work:
         arguments=tool.run.convert_arguments(arguments),  # type: ignore[attr-defined]
         environment={name: os.environ[name] for name in tool.environment if name in os.environ},
         memory_mb=tool.memory_mb,
+        max_answer_bytes=READING.process_bytes,
     )
 
 
@@ -76,7 +78,8 @@ def _describe_limit(error: BoundExceeded, tool: Tool) -> Exception:
         case "memory":
             return ToolFailure(f"MemoryError: over {tool.memory_mb} MB")
         case "size":
-            return ToolFailure(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+            problem = f"the answer is larger than {READING.process_bytes} bytes"
+            return ToolFailure(f"{problem} {name_limit('process_bytes')}")
     code = error.code
     ending = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     return ChildEnded(

@@ -20,18 +20,13 @@ from toolchart.states.canonical_json import encode_canonical_text, make_json_saf
 from toolchart.states.content import AudioPart, ContentPart, FilePart, ImagePart, TextPart, describe_part
 from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.tools.definition import Tool
 from toolchart.workers.json_data import has_few_repeats, to_json_data
 from toolchart.workers.returned_values import UnusableResult
 
-MAX_RESULT_CHARACTERS = 16_000_000
-"""A longer result is refused and not logged. A result in a process of its own has as many bytes at most."""
-
 MAX_SHOWN_CHARACTERS = 1_000_000
 """A model gets at most so much of one result, where the spec has no `output`; the log has the whole."""
-
-MAX_PART_BYTES = 20_000_000
-"""Bytes of the pictures, files and sounds of one result or message."""
 
 _PARTLESS_TYPES = frozenset({str, int, float, bool, dict, type(None)})
 """Types of results that are certainly no parts and no lists of parts."""
@@ -42,7 +37,7 @@ _CONVERSION_NOTE = "the result was turned into plain JSON"
 
 
 class ResultTooLarge(UnusableResult):
-    """A result is longer than `MAX_RESULT_CHARACTERS`."""
+    """A result is longer than `result_characters`."""
 
 
 def build_tool_finished(
@@ -89,7 +84,7 @@ def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None
         what is never cut: a number, true, false and null.
 
     Raises:
-        ResultTooLarge: it is longer than `MAX_RESULT_CHARACTERS`, or its parts than `MAX_PART_BYTES`.
+        ResultTooLarge: it is longer than `result_characters`, or its parts than `result_part_bytes`.
         UnusableResult: it is no data, and has no text of its own.
     """
     kind = type(value)
@@ -133,8 +128,9 @@ def _split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
     for part in parts:
         _check_data(part)
     size = sum(part.size for part in parts)
-    if size > MAX_PART_BYTES:
-        raise ResultTooLarge(f"the parts of the result have {size} bytes; at most {MAX_PART_BYTES} are kept")
+    if size > READING.result_part_bytes:
+        problem = f"the parts of the result have {size} bytes; at most {READING.result_part_bytes} are kept"
+        raise ResultTooLarge(f"{problem} {name_limit('result_part_bytes')}")
     described = [
         describe_part(item) if isinstance(item, TextPart | ImagePart | FilePart | AudioPart) else item
         for item in items
@@ -156,8 +152,9 @@ def _check_data(part: ImagePart | FilePart | AudioPart) -> None:
 
 
 def _check_size(size: int) -> None:
-    if size > MAX_RESULT_CHARACTERS:
-        raise ResultTooLarge(f"the result has {size} characters; at most {MAX_RESULT_CHARACTERS} are kept")
+    if size > READING.result_characters:
+        problem = f"the result has {size} characters; at most {READING.result_characters} are kept"
+        raise ResultTooLarge(f"{problem} {name_limit('result_characters')}")
 
 
 # -- output limits -------------------------------------------------------------------------------

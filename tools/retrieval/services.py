@@ -18,6 +18,7 @@ from toolchart.specs.secrets import remember_secret, remember_spec_secrets, reso
 from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRetry
 from toolchart.states.errors import SpecError
 from toolchart.states.json_bounds import parse_foreign_json
+from toolchart.states.reading_limits import READING, format_bytes, name_limit
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.services import Hit
 from toolchart.workers.error_text import describe_error
@@ -31,8 +32,6 @@ FIRST_WAIT_S = 1.0
 """Seconds before the second attempt; doubled before each further one."""
 LISTING_TIMEOUT_S = 5.0
 """Longest wait for a list of collections: a page waits for it."""
-MAX_ANSWER_BYTES = 16 * 2**20
-"""Most bytes of an answer, decompressed: some thousand long passages."""
 NO_DOCUMENTS = "[No relevant documents found]"
 
 
@@ -194,7 +193,7 @@ async def query_service(
 
 
 async def _ask(client: httpx.AsyncClient, method: str, url: str, **options: Any) -> Any:
-    """The JSON answer of a service, which is not read further than `MAX_ANSWER_BYTES`.
+    """The JSON answer of a service, which is not read further than `service_bytes`.
 
     Raises:
         ToolFailure: it is larger.
@@ -206,9 +205,10 @@ async def _ask(client: httpx.AsyncClient, method: str, url: str, **options: Any)
         response.raise_for_status()
         async for piece in response.aiter_bytes():
             content += piece
-            if len(content) > MAX_ANSWER_BYTES:
-                raise ToolFailure(f"its answer is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
-    return parse_foreign_json(bytes(content))
+            if len(content) > READING.service_bytes:
+                size = format_bytes(READING.service_bytes)
+                raise ToolFailure(f"its answer is larger than {size} {name_limit('service_bytes')}")
+    return parse_foreign_json(bytes(content), "tool_values")
 
 
 async def list_service_collections(name: str, service: RagService) -> list[Collection]:

@@ -21,8 +21,8 @@ import msgspec
 
 from toolchart.states.content import AudioPart, ContentPart, FilePart, ImagePart, Media, make_part
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.execution.results import MAX_PART_BYTES
 from toolchart.tools.sources.http.settings import HttpSettings
 from toolchart.tools.sources.http.tool import HttpRunner
 
@@ -50,12 +50,13 @@ async def load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentPa
 
     Raises:
         SpecError: one of them cannot be read, is not what its name says, or all together are larger than
-            `MAX_PART_BYTES`; names it.
+            `result_part_bytes`; names it.
     """
     parts = [await _load_attachment(attachment) for attachment in attachments]
     size = sum(part.size for part in parts if isinstance(part, Media))
-    if size > MAX_PART_BYTES:
-        raise SpecError(f"the attachments have {size:,} bytes; at most {MAX_PART_BYTES:,} are sent")
+    if size > READING.result_part_bytes:
+        problem = f"the attachments have {size:,} bytes; at most {READING.result_part_bytes:,} are sent"
+        raise SpecError(f"{problem} {name_limit('result_part_bytes')}")
     return tuple(parts)
 
 
@@ -63,11 +64,12 @@ def load_file_data(path: Path) -> dict[str, Any]:
     """The part for a file, as JSON data with its `type`.
 
     Raises:
-        SpecError: it cannot be read, is not what its name says, or is larger than `MAX_PART_BYTES`.
+        SpecError: it cannot be read, is not what its name says, or is larger than `result_part_bytes`.
     """
     data = _read_file(path)
-    if len(data) > MAX_PART_BYTES:
-        raise SpecError(f"the attachment is larger than {MAX_PART_BYTES:,} bytes", file=str(path))
+    if len(data) > READING.result_part_bytes:
+        problem = f"the attachment is larger than {READING.result_part_bytes:,} bytes"
+        raise SpecError(f"{problem} {name_limit('result_part_bytes')}", file=str(path))
     part: dict[str, Any] = msgspec.to_builtins(_build_part(data, path.name, str(path)))
     return part
 
@@ -91,15 +93,14 @@ def _read_file(path: Path) -> bytes:
         with open(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
-            return file.read(MAX_PART_BYTES + 1)
+            return file.read(READING.result_part_bytes + 1)
     except OSError as error:
         raise SpecError(f"the attachment cannot be read: {error.strerror}", file=str(path)) from None
 
 
 async def _fetch_part(url: str) -> ContentPart:
-    runner = HttpRunner(
-        HttpSettings(url=url, max_bytes=MAX_PART_BYTES), tool="attachment", resolve=lambda text, _: text
-    )
+    settings = HttpSettings(url=url, max_bytes=READING.result_part_bytes)
+    runner = HttpRunner(settings, tool="attachment", resolve=lambda text, _: text)
     try:
         response = await runner.fetch(url)
     except ToolFailure as failure:

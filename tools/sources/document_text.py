@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 
 from toolchart.states.errors import format_install
+from toolchart.states.reading_limits import READING
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 MAX_PASSAGE_LENGTH = 1200
 """Characters. A passage is the unit that a search finds and shows: a few paragraphs."""
-MAX_BYTES = 20_000_000
-"""Size of the largest document that is read, in bytes."""
 TIMEOUT_S = 10.0
 MEMORY_MB = 600
 """Limits of reading one document."""
@@ -68,7 +67,7 @@ def read_passages_bounded(path: Path, data: bytes) -> list[Passage]:
         arguments={"name": path.name, "data": data},
         preload=(__name__,),
         memory_mb=MEMORY_MB,
-        max_answer_bytes=4 * MAX_BYTES,
+        max_answer_bytes=4 * READING.document_bytes,
     )
     try:
         rows = run_bounded(work, timeout_s=TIMEOUT_S)

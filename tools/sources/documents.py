@@ -23,16 +23,11 @@ from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.services import DEFAULT_COLLECTION, Embedder, Hit, Search
-from toolchart.tools.sources.document_text import (
-    MAX_BYTES,
-    UnreadableDocument,
-    is_document,
-    read_passages_bounded,
-)
+from toolchart.tools.sources.document_text import UnreadableDocument, is_document, read_passages_bounded
 
-MAX_FILES = 20_000
 MAX_HITS = 20
 SNIPPET_WORDS = 40
 HIGHLIGHT = ("**", "**")
@@ -72,6 +67,9 @@ class DocumentIndex:
 
         Returns:
             `{read, unchanged, gone, unreadable}`: the number of files of each kind.
+
+        Raises:
+            ToolFailure: a folder has too many documents; the index is as before.
         """
         counts = {"read": 0, "unchanged": 0, "gone": 0, "unreadable": 0}
         with closing(self._open_database()) as db, db:
@@ -125,8 +123,8 @@ class DocumentIndex:
     def _index_file(
         self, db: sqlite3.Connection, collection: str, path: Path, name: str, data: bytes
     ) -> str | None:
-        if len(data) > MAX_BYTES:
-            return f"larger than {MAX_BYTES} bytes"
+        if len(data) > READING.document_bytes:
+            return f"larger than {READING.document_bytes} bytes {name_limit('document_bytes')}"
         try:
             passages = read_passages_bounded(path, data)
         except UnreadableDocument as problem:
@@ -163,7 +161,7 @@ class DocumentIndex:
             collection: the one collection to search; None searches all of them.
 
         Raises:
-            ToolFailure: there is no such collection.
+            ToolFailure: there is no such collection, or its folder has too many documents.
         """
         if collection is not None and collection not in self._folders:
             known_names = ", ".join(self._folders)
@@ -202,7 +200,11 @@ class DocumentIndex:
 
 
 def _iterate_documents(folder: Path) -> Iterator[Path]:
-    """Documents under a folder, in a stable order; hidden files and links are skipped."""
+    """Documents under a folder, in a stable order; hidden files and links are skipped.
+
+    Raises:
+        ToolFailure: they are more than `documents`.
+    """
     count = 0
     for directory, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -211,13 +213,14 @@ def _iterate_documents(folder: Path) -> Iterator[Path]:
             if name.startswith(".") or path.is_symlink() or not is_document(path):
                 continue
             count += 1
-            if count > MAX_FILES:
-                return
+            if count > READING.documents:  # a search of a part would look like one of the whole
+                problem = f"{folder} has more than {READING.documents:,} documents: name a smaller folder"
+                raise ToolFailure(f"{problem} {name_limit('documents')}")
             yield path
 
 
 def _read_regular_file(path: Path) -> bytes:
-    """At most one byte more than `MAX_BYTES` of a file.
+    """At most one byte more than `document_bytes` of a file.
 
     Raises:
         OSError: it cannot be opened, or is a pipe, a device or a link; none of them is waited for.
@@ -226,7 +229,7 @@ def _read_regular_file(path: Path) -> bytes:
     with open(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(MAX_BYTES + 1)
+        return file.read(READING.document_bytes + 1)
 
 
 def _delete_file_rows(db: sqlite3.Connection, collection: str, name: str) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.states.errors import SpecError
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.tools.schemas.checks import find_local_reference
 from toolchart.tools.schemas.examination import count_nodes
 from toolchart.workers.patterns import get_pattern
 
 MAX_DEPTH = 60
-MAX_NODES = 10_000
-"""Parts of the schema of one tool."""
 
 
 def is_usable_pattern(pattern: Any) -> bool:
@@ -30,14 +29,19 @@ def sanitize_schema(schema: Any, path: str = "", depth: int = 0) -> tuple[Any, t
     boolean `exclusiveMinimum` of OpenAPI 3.0 are translated.
 
     Raises:
-        SpecError: it has more than `MAX_NODES` nodes.
+        SpecError: it has more than `schema_nodes` nodes.
     """
-    if count_nodes(schema) > MAX_NODES:
-        raise SpecError(f"its schema has more than {MAX_NODES} parts")
+    _check_nodes(count_nodes(schema))
     changes: list[str] = []
     result = _sanitize_node(schema, path, depth, changes)
     _cut_missing_references(result, result, changes)
     return result, tuple(changes)
+
+
+def _check_nodes(count: int) -> None:
+    if count > READING.schema_nodes:
+        problem = f"its schema has more than {READING.schema_nodes} parts"
+        raise SpecError(f"{problem} {name_limit('schema_nodes')}")
 
 
 def _cut_missing_references(node: Any, root: Any, changes: list[str]) -> None:
@@ -124,8 +128,7 @@ def add_definitions(document: Mapping[str, Any], schema: dict[str, Any]) -> dict
         name = pending_names.pop()
         if name not in definitions and name in components:
             size += count_nodes(components[name])
-            if size > MAX_NODES:
-                raise SpecError(f"its schema has more than {MAX_NODES} parts")
+            _check_nodes(size)
             definitions[name] = _rewrite_references(components[name])
             pending_names |= _find_component_names(components[name])
     rewritten: dict[str, Any] = _rewrite_references(schema)

@@ -25,12 +25,14 @@ from toolchart.specs.secrets import strike_secrets
 from toolchart.states.content import ContentPart, Media, TextPart, decode_media, describe_part
 from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
+from toolchart.tools.sources.mcp_messages import ENCODING, guard_answer, refuse_messages_with
 from toolchart.tools.sources.registry_entries import LoadingContext
 from toolchart.tools.whole_definition import digest_text
 from toolchart.workers.error_text import MAX_CAUSES, describe_error, list_first_causes
@@ -41,16 +43,9 @@ CLOSE_TIMEOUT_S = 10.0
 """How long a session may take to end. The library kills a process that does not end within some 4 s."""
 CANCEL_TIMEOUT_S = 5.0
 """How long it may take to end when it is cancelled after that."""
-MAX_TOOLS = 500
-MAX_PAGES = 100
-"""Most pages of a server's list of tools."""
 MAX_LAST_LINES = 8
 MAX_LAST_BYTES = 2_000
 """What an error quotes at most of a server's standard error."""
-MAX_PARTS = 1_000
-"""Most parts of a result."""
-MAX_RESULT_CHARACTERS = 64 * 2**20
-"""Most characters of a result's texts and encoded data together."""
 _HINTS = {
     "readOnlyHint": "read_only_hint",
     "destructiveHint": "destructive_hint",
@@ -150,7 +145,7 @@ def connect_servers(
         except Exception as error:  # a server that fails in any way must not stop the other tools
             warnings.append(f"MCP server {server.name!r} left out: {server.describe_error(error)}")
             continue
-        made_tools, notes = _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
+        made_tools, notes = _make_tools(server, server_tools, timeout_s)
         tools += made_tools
         warnings += server.warnings + notes
     return tools, warnings
@@ -290,9 +285,13 @@ class _Server:
         self._is_cancelled = False
         self.warnings: list[str] = []
         self._last_words: _LastWords | None = None
+        self._excess = ""
+        """What was too large in the session that was ended for it."""
 
     def describe_error(self, error: BaseException) -> str:
         """What an error says; where it is no answer, also what the server wrote last to standard error."""
+        if self._excess:
+            return self._excess
         text = _describe_error(error)
         if self._last_words is None or _is_answer(error):
             return text
@@ -315,19 +314,24 @@ class _Server:
             raise
 
     async def _read_list(self) -> list[Any]:
-        """The list, page by page up to `MAX_TOOLS`."""
+        """The list, page by page up to `mcp_tools`."""
         tools, cursor = [], None
         seen_cursors: set[str] = set()
-        for _ in range(MAX_PAGES):
+        for _ in range(READING.mcp_pages):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(tools) >= MAX_TOOLS:
+            if len(tools) > READING.mcp_tools or (cursor and len(tools) == READING.mcp_tools):
+                problem = f"has more than {READING.mcp_tools} tools; the others are left out"
+                self.warnings.append(f"MCP server {self.name!r} {problem} {name_limit('mcp_tools')}")
+                return tools[: READING.mcp_tools]
+            if not cursor:
                 return tools
             if cursor in seen_cursors:
                 raise SpecError("its list of tools comes again")
             seen_cursors.add(cursor)
-        raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
+        problem = f"its list of tools has more than {READING.mcp_pages} pages"
+        raise SpecError(f"{problem} {name_limit('mcp_pages')}")
 
     @asynccontextmanager
     async def _limit_start(self) -> AsyncIterator[None]:
@@ -340,6 +344,11 @@ class _Server:
             self._cancel_session()
             raise _NoAnswer(f"no answer within {seconds:g} s (`start_timeout_ms`)") from None
 
+    def _refuse_message(self, problem: str) -> None:
+        """End the session because of a message that is too large; the call that waits for it says so."""
+        self._excess = problem
+        self._cancel_session()
+
     def _cancel_session(self) -> None:
         """Cancel the session, and never twice: the library then ends the process, and a second cancellation
         would stop it in the middle of that."""
@@ -350,6 +359,7 @@ class _Server:
     async def _ensure_session(self) -> None:
         """Open a session where there is none; calls that come meanwhile wait for the same one."""
         if self._session is None or self._session.done():
+            self._excess = ""
             self._ready = asyncio.get_running_loop().create_future()
             self._stop = asyncio.Event()
             self._session = asyncio.ensure_future(self._hold_session(self._ready, self._stop))
@@ -370,6 +380,7 @@ class _Server:
         mode: Literal["auto", "legacy"] = "auto" if self.settings.handshake == "auto" else "legacy"
         try:
             async with AsyncExitStack() as stack:
+                stack.enter_context(refuse_messages_with(self._refuse_message))
                 transport = await self._open_transport(stack)
                 begin = time.monotonic()
                 self._client = await stack.enter_async_context(Client(transport, mode=mode))
@@ -405,10 +416,16 @@ class _Server:
             from mcp.client.streamable_http import streamable_http_client
 
             headers = {key: resolve(value, spec_path) for key, value in settings.headers.items()}
-            client = await stack.enter_async_context(
-                httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=300))
+            client = httpx2.AsyncClient(
+                headers={"accept-encoding": "identity", **headers},
+                timeout=httpx2.Timeout(30, read=300),
+                event_hooks={"response": [guard_answer]},
             )
-            return streamable_http_client(resolve(settings.url, spec_path), http_client=client)
+            return streamable_http_client(
+                resolve(settings.url, spec_path),
+                http_client=await stack.enter_async_context(client),
+                max_sse_event_size=READING.mcp_bytes,
+            )
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         assert settings.command is not None, "checked with the settings"
@@ -417,6 +434,7 @@ class _Server:
             args=[resolve(argument, spec_path) for argument in settings.args],
             env={key: resolve(value, spec_path) for key, value in settings.env.items()},
             cwd=str(self._context.base_folder / settings.cwd) if settings.cwd else None,
+            encoding=ENCODING,
         )
         self._last_words = _LastWords(stack)
         return stdio_client(parameters, errlog=self._last_words.stream)
@@ -492,10 +510,9 @@ def _extract_result(result: Any) -> Any:
     Raises:
         ToolFailure: it is larger than a result may be.
     """
-    if len(result.content) > MAX_PARTS:
-        raise ToolFailure(f"the result has {len(result.content)} parts; at most {MAX_PARTS} are read")
-    if sum(map(_count_characters, result.content)) > MAX_RESULT_CHARACTERS:
-        raise ToolFailure(f"the result has more than {MAX_RESULT_CHARACTERS // 2**20} MiB")
+    if len(result.content) > READING.mcp_parts:
+        problem = f"the result has {len(result.content)} parts; at most {READING.mcp_parts} are read"
+        raise ToolFailure(f"{problem} {name_limit('mcp_parts')}")
     structured_content = result.structured_content
     if structured_content is not None and not result.is_error:
         is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {"result"}
@@ -504,13 +521,6 @@ def _extract_result(result: Any) -> Any:
     if result.is_error or not any(isinstance(part, Media) for part in parts):
         return "\n".join(describe_part(part) for part in parts)
     return parts
-
-
-def _count_characters(content: Any) -> int:
-    """Characters of the text or of the encoded data of a part."""
-    resource = getattr(content, "resource", content)
-    values = (getattr(resource, name, None) for name in ("text", "data", "blob"))
-    return sum(len(value) for value in values if isinstance(value, str))
 
 
 def _read_content(content: Any) -> ContentPart:

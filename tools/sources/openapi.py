@@ -14,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import find_references
-from toolchart.states.chart.yaml_document import ReadingLimits, read_yaml
+from toolchart.states.chart.yaml_document import YamlLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.states.json_bounds import MAX_FILE_VALUES, parse_foreign_json
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.reading_limits import READING, name_limit
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, Trust
 from toolchart.tools.formats import make_portable_name
@@ -30,12 +31,15 @@ from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 
-MAX_OPERATIONS = 500
-MAX_BYTES = 10_000_000
 PARSING_TIMEOUT_S = 20.0
 MAX_SHORT_BYTES = 200_000
 """A document of this size is read within a second."""
-DOCUMENT_LIMITS = ReadingLimits(characters=MAX_BYTES, entries=500_000, depth=100)
+DOCUMENT_LIMITS = YamlLimits(
+    characters=READING.openapi_bytes,
+    entries=READING.openapi_entries,
+    depth=100,
+    raised_by={"characters": "openapi_bytes", "entries": "openapi_entries"},
+)
 """Limits of a YAML document, with its aliases written out."""
 
 
@@ -157,8 +161,9 @@ def load_openapi_tools(
     tools: list[Tool] = []
     warnings: list[str] = []
     for operation in _list_operations(document, settings, spec_path):
-        if len(tools) == MAX_OPERATIONS:
-            warnings.append(f"{spec_path}: more than {MAX_OPERATIONS} operations; the others left out")
+        if len(tools) == READING.operations:
+            problem = f"more than {READING.operations} operations; the others left out"
+            warnings.append(f"{spec_path}: {problem} {name_limit('operations')}")
             break
         try:
             tools.append(_make_operation_tool(document, settings, operation, base_url, context, tools))
@@ -196,11 +201,12 @@ def _load_document(source: str | dict[str, Any], spec_path: str, context: Loadin
 
 
 def _parse_document(text: str, path: Path, spec_path: str) -> Any:
-    if len(text) > MAX_BYTES:
-        raise SpecError(f"larger than {MAX_BYTES} bytes", file=str(path), path=spec_path)
+    if len(text) > READING.openapi_bytes:
+        problem = f"larger than {READING.openapi_bytes} bytes {name_limit('openapi_bytes')}"
+        raise SpecError(problem, file=str(path), path=spec_path)
     try:
         if path.suffix == ".json":
-            return parse_foreign_json(text, max_values=MAX_FILE_VALUES)
+            return parse_foreign_json(text, "file_values")
         work = Work(module=__name__, function="parse_yaml", arguments={"text": text}, preload=(__name__,))
         return run_bounded(work, timeout_s=PARSING_TIMEOUT_S)
     except BoundExceeded:

@@ -26,17 +26,9 @@ from toolchart.engine.log.record import GENESIS, compute_line_hash, has_hash_tai
 from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError
-from toolchart.states.json_bounds import (
-    MAX_RECORD_DEPTH,
-    MAX_RECORD_VALUES,
-    ExcessError,
-    check_foreign_json,
-    parse_foreign_json,
-)
+from toolchart.states.json_bounds import MAX_RECORD_DEPTH, ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.ports import Store
-
-MAX_LINE_BYTES = 256 * 2**20
-"""Of a line that is read; no record is as long."""
+from toolchart.states.reading_limits import READING, format_bytes, name_limit
 
 
 class _Heading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +68,7 @@ def iterate_file_lines(store: Store, conversations: Iterable[str]) -> Iterator[b
     Raises:
         LogDamaged: names the first record that is not the one that was written.
         SpecError: a record holds a secret of this process, which cannot be struck from bytes that are hashed;
-            or an id cannot be read back.
+            an id cannot be read back; or a record is larger than is read again.
     """
     for name in conversations:
         if fault := find_id_fault(name):
@@ -94,9 +86,27 @@ def iterate_file_lines(store: Store, conversations: Iterable[str]) -> Iterator[b
                     f"record {seq} of conversation {name!r} holds a secret that this process knows",
                     hint="export it where the secret is not set, to people who may have it",
                 )
+            _check_size(record.line, name, seq)
             yield record.line + b"\n"
         if seq + 1 != count:
             raise LogDamaged("it is missing", conversation=name, seq=seq + 1)
+
+
+def _check_size(line: bytes, conversation: str, seq: int) -> None:
+    """Refuse a record that could not be read again: a file that was written is one that can be read.
+
+    How deep it is nested needs no look: the encoder of records takes less than `MAX_RECORD_DEPTH`.
+    """
+    try:
+        if len(line) >= READING.record_bytes:
+            raise ExcessError(_describe_excess())
+        check_foreign_json(line, "record_values", max_depth=MAX_RECORD_DEPTH)
+    except ExcessError as error:
+        raise SpecError(f"record {seq} of conversation {conversation!r}: {error}") from None
+
+
+def _describe_excess() -> str:
+    return f"it is longer than {format_bytes(READING.record_bytes)} {name_limit('record_bytes')}"
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -144,7 +154,7 @@ class RecordFile(StoreBase):
         """The line at an offset, without its end, and the offset of the next one."""
         with self._lock:
             self._file.seek(offset)
-            line = self._file.readline(MAX_LINE_BYTES)
+            line = self._file.readline(READING.record_bytes)
         return line.removesuffix(b"\n"), offset + len(line)
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
@@ -178,7 +188,7 @@ def begins_as_record_file(path: Path) -> bool:
     """Whether a file begins with the heading of a conversation; false where it cannot be read."""
     try:
         with path.open("rb") as file:
-            return is_heading(file.readline(MAX_LINE_BYTES))
+            return is_heading(file.readline(READING.record_bytes))
     except OSError:
         return False
 
@@ -208,15 +218,13 @@ def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
     """Where each conversation stands in a file in which every line is as it was written."""
     places: dict[str, _Place] = {}
     check, start = _LineCheck(path), 0
-    while line := file.readline(MAX_LINE_BYTES):
+    while line := file.readline(READING.record_bytes):
         check.number += 1
         if not line.endswith(b"\n"):
-            check.refuse(
-                "it is longer than any record" if len(line) == MAX_LINE_BYTES else "its end is missing"
-            )
+            check.refuse(_describe_excess() if len(line) == READING.record_bytes else "its end is missing")
         line = line[:-1]
         try:
-            check_foreign_json(line, max_values=MAX_RECORD_VALUES, max_depth=MAX_RECORD_DEPTH)
+            check_foreign_json(line, "record_values", max_depth=MAX_RECORD_DEPTH)
         except ExcessError as error:
             check.refuse(str(error))
         if check.missing:
@@ -236,7 +244,7 @@ def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
 def _read_conversation(line: bytes) -> str | None:
     """The conversation that a first record names."""
     try:
-        return str(parse_foreign_json(line, max_values=MAX_RECORD_VALUES)["event"]["conversation"])
+        return str(parse_foreign_json(line, "record_values")["event"]["conversation"])
     except (ValueError, LookupError, TypeError):
         return None
 

@@ -149,6 +149,12 @@ async def see_slow_body(limits: Limits, folder: Path) -> Any:
     return await asyncio.to_thread(see)
 
 
+@effect("json_values", {4: 413, 1000: 200})
+async def see_values(limits: Limits, folder: Path) -> Any:
+    """The status of a body of more than four values."""
+    return await post_hi(limits, {**HI, "variables": {"a": 1, "b": 2}})
+
+
 @effect("json_depth", {2: 400, 3: 200})
 async def see_depth(limits: Limits, folder: Path) -> Any:
     """The status of a body of three levels."""

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from limit_tables import fill_limit_table, write_document
 
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
@@ -22,29 +21,7 @@ from toolchart.app.server.site import Limits, read_limits
 from toolchart.states.errors import SpecError
 
 DOC = Path(__file__).parents[3] / "docs" / "serve.md"
-TABLE = re.compile(r"(<!-- limits: [^>]*-->\n).*?(<!-- end of limits -->)", re.DOTALL)
 FIELDS = msgspec.structs.fields(Limits)
-
-
-def write_table() -> str:
-    """The table of all limits, from the class."""
-    (class_node,) = ast.parse(inspect.getsource(Limits)).body
-    assert isinstance(class_node, ast.ClassDef)
-    sentences = [
-        " ".join(node.value.value.split())
-        for node in class_node.body[1:]
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ]
-    rows = [
-        f"| `{field.name}` | {field.default:,} | {sentence} |"
-        for field, sentence in zip(FIELDS, sentences, strict=True)
-    ]
-    return "\n".join(["| limit | default | what |", "|---|---|---|", *rows, ""])
-
-
-def fill_table(text: str) -> str:
-    """The document with the table as it should be."""
-    return TABLE.sub(lambda match: f"{match[1]}\n{write_table()}\n{match[2]}", text)
 
 
 FIXED = {
@@ -91,8 +68,7 @@ def test_every_number_of_the_server_is_a_limit_or_has_a_reason() -> None:
 def test_the_document_has_every_limit() -> None:
     """docs/serve.md names each limit with its default."""
     text = DOC.read_text()
-    assert TABLE.search(text)
-    assert fill_table(text) == text
+    assert fill_limit_table(text, Limits) == text
 
 
 @pytest.mark.parametrize("name", [field.name for field in FIELDS])
@@ -128,4 +104,4 @@ def test_the_command_refuses_a_misspelt_limit(run_cli: Callable[..., Any]) -> No
 
 
 if __name__ == "__main__":
-    DOC.write_text(fill_table(DOC.read_text()))
+    write_document(DOC, Limits)

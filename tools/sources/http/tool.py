@@ -257,7 +257,7 @@ class HttpRunner:
         if "json" not in response.content_type and self._response_path is None:
             return text
         try:
-            value = parse_foreign_json(text)
+            value = parse_foreign_json(text, "tool_values")
         except ExcessError as error:
             raise ToolFailure(f"the answer cannot be read: {error}") from None
         except ValueError:

@@ -25,8 +25,9 @@ from toolchart.engine.runtime.parts import read_heading_options
 from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
-from toolchart.states.json_bounds import MAX_FILE_VALUES, ExcessError, check_foreign_json, parse_foreign_json
+from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.ports import Store
+from toolchart.states.reading_limits import READING, name_limit
 
 
 @click.command("import", short_help="Import conversations into a log.")
@@ -201,25 +202,26 @@ def _parse_json(text: str, path: Path) -> Any:
     """The value of a JSON file; of JSON Lines the list of the values of all lines.
 
     Raises:
-        SpecError: it is neither, with the line; or it has more values or lines than
-            `MAX_FILE_VALUES`, or is nested too deeply.
+        SpecError: it is neither, with the line; or it has more values or lines
+            than a file may have, or is nested too deeply.
     """
     try:
-        check_foreign_json(text, max_values=MAX_FILE_VALUES)
-        if text.count("\n") > MAX_FILE_VALUES:  # a file of nothing but lines is as large a list
-            raise ExcessError(f"it has more than {MAX_FILE_VALUES:,} JSON values, for each line is one")
+        check_foreign_json(text, "file_values")
+        if text.count("\n") > READING.file_values:  # a file of nothing but lines is as large a list
+            problem = f"it has more than {READING.file_values:,} JSON values, for each line is one"
+            raise ExcessError(f"{problem} {name_limit('file_values')}")
     except ExcessError as error:
         hint = "split it into several files, and import each"
         raise SpecError(f"cannot be read: {error}", file=str(path), hint=hint) from None
     try:
-        return parse_foreign_json(text, max_values=MAX_FILE_VALUES)
+        return parse_foreign_json(text, "file_values")
     except ValueError as error:
         problem = SpecError(f"not JSON: {error}", file=str(path))
     numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     values = []
     for number, line in numbered:
         try:
-            values.append(parse_foreign_json(line, max_values=MAX_FILE_VALUES))
+            values.append(parse_foreign_json(line, "file_values"))
         except ValueError as error:
             if not values:  # the first line is no JSON by itself: these are no JSON Lines
                 raise problem from None
