@@ -14,12 +14,29 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
 from toolchart.states.core.encoding import read_json
-from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
+from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.events import TurnStarted
 from toolchart.states.ports import Store
 from toolchart.workers.error_text import describe_error
 
 log = logging.getLogger("toolchart.engine")
+
+
+class _Refused(SpecError):
+    """A stretch that is not performed. The text is written here, and quotes nothing that anybody said."""
+
+
+def describe_for_host(stretch: Stretch, error: Exception) -> str:
+    """What the row of a stretch says of an error: its class and place, and its text where that is our own.
+
+    The text of any other error may quote what was said, and a row stays where the conversation is deleted. So
+    the text goes into the log of the worker alone.
+    """
+    if isinstance(error, _Refused | LogDamaged):
+        return str(error)
+    log.error("conversation %s: its stretch failed: %s", stretch.conversation, describe_error(error))
+    place = f" at {error.path}" if isinstance(error, SpecError) and error.path else ""
+    return f"{type(error).__name__}{place}; what it says stands in the log of the worker"
 
 
 async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
@@ -38,10 +55,10 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
         log.info("conversation %s: %s", stretch.conversation, error)
         return Rest(outcome="held")
     except ToolchartError as error:
-        return _give_up(engine, stretch, str(error))
+        return _give_up(engine, stretch, describe_for_host(stretch, error))
     except Exception as error:  # whatever it is: the conversation rests in the log, and the host goes on
         log.exception("conversation %s: its stretch failed", stretch.conversation)
-        return _give_up(engine, stretch, describe_error(error))
+        return _give_up(engine, stretch, describe_for_host(stretch, error))
     if result is None and (reason := _find_parking(engine, stretch)) is not None:
         return Rest(outcome="parked", error=reason)
     return _describe_rest(engine, stretch, result)
@@ -55,7 +72,7 @@ async def _go_on(engine: Engine, stretch: Stretch) -> Turn | None:
         raise LogConflict("this worker works on the conversation already")
     data = engine.store.read_submission(stretch.conversation, stretch.key) if stretch.has_message else b""
     if data is None:
-        raise SpecError("its message is not in the log any more: the conversation was deleted")
+        raise _Refused("its message is not in the log any more: the conversation was deleted")
     if data:
         _require_no_other_turn(engine, stretch)
         if _has_only_losses(engine, stretch):
@@ -95,7 +112,7 @@ def _require_no_other_turn(engine: Engine, stretch: Stretch) -> None:
     """
     for line in engine.store.read_lines(stretch.conversation, stretch.first_seq):
         if read_json(line)["event"]["type"] == TurnStarted.TYPE:
-            raise SpecError(
+            raise _Refused(
                 f"another turn of conversation {stretch.conversation!r} came first",
                 hint="submit the message again, under another key",
             )
@@ -136,7 +153,8 @@ def _describe_rest(engine: Engine, stretch: Stretch, result: Turn | None) -> Res
     except LogUnavailable as error:
         return Rest(outcome="unavailable", error=str(error))
     except ToolchartError as error:
-        return Rest(outcome="stopped" if engine.leases.is_stopping else "failed", error=str(error))
+        problem = describe_for_host(stretch, error)
+        return Rest(outcome="stopped" if engine.leases.is_stopping else "failed", error=problem)
 
 
 def _is_held_elsewhere(store: Store, conversation: str) -> bool:

@@ -172,7 +172,7 @@ async def test_what_was_said_can_be_deleted(address: str) -> None:
             await client.cancel("cancelled", PLANTED)
             await wait_for_state(engine, "ended", "finished")
             await wait_for_state(engine, "cancelled", "error")
-            await client.submit(PLANTED, conversation="failed", options={"handler": "none"})
+            await client.submit(PLANTED, conversation="failed", options={"handler": PLANTED})
             await wait_until(lambda: queue.count_waiting() == 0)
         await client.submit(PLANTED, conversation="ended", key="waits")
         await wait_until(lambda: not engine.store.list_leases())
