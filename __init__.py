@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from toolchart.states.effects import RunAgent as RunAgent
     from toolchart.states.effects import RunTools as RunTools
     from toolchart.states.effects import Wait as Wait
+    from toolchart.states.errors import AlreadyDecided as AlreadyDecided
     from toolchart.states.errors import DurableHostUnavailable as DurableHostUnavailable
     from toolchart.states.errors import EffectRefused as EffectRefused
     from toolchart.states.errors import ForeignLog as ForeignLog
@@ -312,6 +313,7 @@ if not TYPE_CHECKING:
                 "TurnChanged",
                 "PluginFailure",
                 "EffectRefused",
+                "AlreadyDecided",
                 "IllegalEvent",
                 "ProviderError",
                 "NoRecordedAnswer",

@@ -202,6 +202,22 @@ class IllegalEvent(ToolchartError):
         super().__init__(text)
 
 
+class AlreadyDecided(IllegalEvent):
+    """A decision about a call that is decided. Nothing was written, and what was decided stands."""
+
+    def __init__(self, call_id: str, state: str, *, approved: bool, by: str, at: str) -> None:
+        super().__init__("decided", state)
+        self.call_id = call_id
+        self.approved = approved
+        self.by = by
+        """Who decided; empty where the log does not say."""
+        self.at = at
+        """When: RFC 3339, UTC."""
+        outcome = "approved" if approved else "rejected"
+        who = f" by {by!r}" if by else ""
+        self.args = (f"call {call_id!r} is decided already: {outcome}{who} at {at}; nothing was changed",)
+
+
 @dataclass(slots=True)
 class ProviderError(ToolchartError):
     """A model call that failed, classified so that a chart can decide what to do."""

@@ -16,6 +16,7 @@ from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
+from toolchart.engine.log.decisions import require_undecided
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.steps import read_configured
@@ -24,7 +25,7 @@ from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_fo
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, describe_part
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import AlreadyDecided, IllegalEvent, SpecError, suggest_name
 from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
@@ -245,7 +246,7 @@ def continue_turn(
         _, waiting = find_waiting_conversation(
             store, waiting, conversation, partial(waits_for_decision, decision.call_id)
         )
-        _require_waiting_call(waiting, conversation, decision.call_id)
+        _require_waiting_call(store, waiting, conversation, decision)
     elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
     root_name = find_root(store, conversation)
@@ -303,15 +304,19 @@ def _validate_arguments(tools: ToolExecutor, snapshot: Snapshot, decision: Decid
     return replace(decision, arguments=validation.arguments)
 
 
-def _require_waiting_call(snapshot: Snapshot, conversation: str, call_id: str) -> None:
+def _require_waiting_call(store: Store, snapshot: Snapshot, conversation: str, decision: Decided) -> None:
     """Check that a call waits for a decision.
 
     Raises:
-        SpecError: it does not; the hint names the nearest call that waits.
+        SpecError: it was decided, by whom and when; or there is no such call, and the hint names the nearest.
     """
-    waiting = [open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"]
-    if call_id not in waiting:
+    try:
+        require_undecided(store, conversation, snapshot, decision)
+    except AlreadyDecided as error:
+        raise SpecError(str(error)) from None
+    except IllegalEvent:
+        waiting = [open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"]
         raise SpecError(
-            f"no call {call_id!r} waits for a decision in conversation {conversation!r}",
-            hint=suggest_name(call_id, waiting) if waiting else "no call waits in this conversation",
-        )
+            f"no call {decision.call_id!r} waits for a decision in conversation {conversation!r}",
+            hint=suggest_name(decision.call_id, waiting) if waiting else "no call waits in this conversation",
+        ) from None

@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from toolchart.engine.log.decisions import DECISION
 from toolchart.engine.log.family import find_asking_record, find_root
 from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.reading.messages import read_transcript
@@ -28,7 +29,6 @@ MAX_DECISIONS = 20
 
 _MAX_MESSAGES = 5
 _MAX_CHARACTERS = 1000
-_DECISION = b'{"type":"%s"' % Decided.TYPE.encode()
 _ANSWER = b'{"type":"%s"' % Answered.TYPE.encode()
 
 
@@ -247,7 +247,7 @@ def _iterate_decisions(store: Store, name: str) -> Iterator[dict[str, Any]]:
     for seq, line in enumerate(store.read_lines(name)):
         if b'"tool_calls"' in line:
             tools.update(_read_tools(parse_line(line, seq, name)))
-        elif _DECISION in line:
+        elif DECISION in line:
             record = parse_line(line, seq, name)
             if record.event_type == Decided.TYPE and record.event.get("call_id"):
                 yield _describe_decision(name, record, tools)

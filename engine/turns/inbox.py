@@ -19,6 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from toolchart.engine.log.decisions import require_undecided
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -44,7 +45,6 @@ from toolchart.engine.turns.turn import (
     add_unused_options,
     build_later_record_error,
 )
-from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent, LeaseHeld, NotFound, SpecError
 from toolchart.states.events import Answered, Cancelled, Decided, Replied, Resumed, UserSaid
@@ -179,7 +179,7 @@ class Inbox:
                 name, snapshot = self._find_waiting(
                     conversation, drivers, partial(waits_for_decision, event.call_id)
                 )
-                require_waiting_call(snapshot, event)
+                require_undecided(self._store, name, snapshot, event)
                 event = self._turns.find_agent(name).decisions.complete_decision(event, name, snapshot)
                 return replace(item, conversation=name, event=event)
             case Answered():

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.decisions import require_undecided
 from toolchart.engine.log.family import NO_HEADING, read_parent, refuse_child, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
@@ -43,7 +44,6 @@ from toolchart.engine.runtime.waiting import (
     list_questions,
 )
 from toolchart.engine.turns.items import Item, complete_message, list_taken_keys
-from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent, RunTools
 from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
@@ -181,7 +181,7 @@ class Turns:
                 else:
                     result = self.build_result(loaded_conversation.snapshot, root, item.hooks)
             case Decided():
-                require_waiting_call(target.snapshot, event)
+                require_undecided(self._store, item.conversation, target.snapshot, event)
                 desk = self.find_agent(item.conversation).decisions
                 event = desk.receive_decision(event, item.conversation, target.snapshot)
                 result = await self._take_answer(root, item, event, target, hold)

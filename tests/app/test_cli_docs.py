@@ -39,6 +39,7 @@ appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
 | `TOOLCHART_DEBUG_RAW_RESPONSES` | the same |
 | `TOOLCHART_DEBUG_STRICT` | the same |
 | `TOOLCHART_DEBUG_FOLDER` | the folder of what these switches write |
+| `TOOLCHART_LIMITS` | `documents=50000`: [how much is read](limits.md#what-is-read-from-outside) |
 | `TOOLCHART_OFFLINE` | `1`: only model hosts on this machine are contacted |
 | `TOOLCHART_TOKEN_NAME` | the value of the token NAME of `toolchart serve --token` |
 | `TOOLCHART_MODELS` | the file with the results of `models validate`, without `--results` |

@@ -279,7 +279,8 @@ def test_only_a_waiting_call_can_be_decided(run_cli: RunCli) -> None:
     run_cli("approve", "c", "call_1_0_0", "--deny")
     late = run_cli("approve", "c", "call_1_0_0")
     assert late.code == 2
-    assert "no call waits" in late.err
+    assert "call 'call_1_0_0' is decided already: rejected" in late.err
+    assert run_cli("approve", "c", "call_1_0_9").err.rstrip().endswith("no call waits in this conversation")
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------------

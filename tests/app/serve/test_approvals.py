@@ -18,6 +18,7 @@ from served import make_site, open_client
 from toolchart.engine import Engine
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.reading import approvals
+from toolchart.states.errors import AlreadyDecided, IllegalEvent
 from toolchart.states.events import Decided
 from toolchart.testing.clock import TurnableClock
 
@@ -162,6 +163,39 @@ async def test_calls_of_sub_agents_are_listed_and_decided() -> None:
         answer = await client.post(f"/api/conversations/{row['conversation']}/decisions", json=body)
         assert (answer.status_code, answer.json()["content"]) == (200, "the child is done")
         assert (await client.get("/api/approvals")).json()["waiting"] == []
+
+
+async def test_a_second_decision_hears_of_the_first() -> None:
+    """A call that is decided is not decided again: the refusal says how, by whom and when, at the parent and
+    at the sub-agent that asked, in Python and over HTTP; nothing is written. An unknown call is none."""
+    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+    engine = make_engine(
+        [ask_for("a"), "the child is done"],
+        chart=make_parent_chart(),
+        effects=effects,
+        approval={"default": "ask"},
+    )
+    async with open_client(make_site(engine)) as client:
+        await engine.arun("hi", conversation="parent")
+        (row,) = (await client.get("/api/approvals")).json()["waiting"]
+        call = row["calls"][0]["id"]
+        await engine.conversation(row["conversation"]).aapprove(call, approved=False, by="anna")
+        before = {name: list(engine.store.read_lines(name)) for name in engine.store.list_conversations()}
+        for name in (row["conversation"], "parent"):
+            with pytest.raises(AlreadyDecided) as caught:
+                await engine.conversation(name).aapprove(call)
+            error = caught.value
+            assert (error.call_id, error.approved, error.by) == (call, False, "anna")
+            assert f"is decided already: rejected by 'anna' at {error.at}" in str(error)
+            with pytest.raises(IllegalEvent) as unknown:
+                await engine.conversation(name).aapprove("nobody")
+            assert not isinstance(unknown.value, AlreadyDecided)
+            body = {"call_id": call, "approved": True}
+            answer = await client.post(f"/api/conversations/{name}/decisions", json=body)
+            assert (answer.status_code, "rejected by 'anna'" in answer.text) == (409, True), answer.text
+    after = {name: list(engine.store.read_lines(name)) for name in engine.store.list_conversations()}
+    assert after == before
 
 
 async def test_a_fork_waits_since_it_was_made() -> None:
