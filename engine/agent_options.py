@@ -111,6 +111,8 @@ class AgentOptions(TypedDict, total=False):
     """Seconds for one whole model call."""
     idle_timeout_s: float
     """Seconds of silence after which a model call has failed."""
+    context_limit: int
+    """Tokens that one request may have; default: that of the model, where it is known."""
 
     # where its tools come from: keys of `tools`
     mcp: Mapping[str, McpServer]
@@ -179,7 +181,7 @@ KEY_PLACES: dict[str, tuple[str, ...]] = {
         "parallel_tool_calls",
     ),
     "responses[].tools": ("max_iterations",),
-    "llms.*": ("timeout_s", "idle_timeout_s"),
+    "llms.*": ("timeout_s", "idle_timeout_s", "context_limit"),
     "tools": ("default_timeout_ms", "parallel", "max_tools", "essential_tools", "pins"),
     "tools.*": ("mcp", "openapi"),
     "": (

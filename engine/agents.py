@@ -1034,6 +1034,35 @@ class OpenAgent(Generic[TurnDeps, Output]):
         return self._open_conversation(conversation, owner, dependencies).stream_resume(decision)
 
     @overload
+    def stream_resume_blocking(
+        self: OpenAgent[None, Output],
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+    ) -> BlockingTurnStream[Output]: ...
+    @overload
+    def stream_resume_blocking(
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: TurnDeps,
+    ) -> BlockingTurnStream[Output]: ...
+    def stream_resume_blocking(
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: Any = None,
+    ) -> BlockingTurnStream[Output]:
+        """The blocking form of `stream_resume`. The turn runs in a thread of its own."""
+        handle = self._open_conversation(conversation, owner, dependencies)
+        return handle.stream_resume_blocking(decision)
+
+    @overload
     async def aapprove(
         self: OpenAgent[None, Output],
         conversation: str,
@@ -1138,6 +1167,38 @@ class OpenAgent(Generic[TurnDeps, Output]):
         """Decide a call as `aapprove`, and yield what happens then; the result last."""
         handle = self._open_conversation(conversation, owner, dependencies)
         return handle.stream_approval(call_id, **options)
+
+    @overload
+    def stream_approval_blocking(
+        self: OpenAgent[None, Output],
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        owner: str | None = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> BlockingTurnStream[Output]: ...
+    @overload
+    def stream_approval_blocking(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: TurnDeps,
+        **options: Unpack[ApprovalOptions],
+    ) -> BlockingTurnStream[Output]: ...
+    def stream_approval_blocking(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        owner: str | None = None,
+        dependencies: Any = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> BlockingTurnStream[Output]:
+        """The blocking form of `stream_approval`. The turn runs in a thread of its own."""
+        handle = self._open_conversation(conversation, owner, dependencies)
+        return handle.stream_approval_blocking(call_id, **options)
 
     def close(self) -> None:
         """Close the engine, and the log where it was opened here."""

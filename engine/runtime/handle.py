@@ -20,7 +20,7 @@ from toolchart.engine.reading.overview import ConversationView, read_view, requi
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_turn, read_waiting
-from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
+from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking, blocking_stream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnHooks, TurnOptions, build_hooks
 from toolchart.engine.runtime.result import ForkResult, OutputAhead, Turn
@@ -154,6 +154,9 @@ class Conversation(Generic[OutputAhead]):
 
         return stream_turn(run_turn, own_options.get("output_type"))
 
+    stream_blocking = blocking_stream(stream)
+    """The blocking form of `stream`."""
+
     async def asay(
         self,
         message: str,
@@ -233,6 +236,9 @@ class Conversation(Generic[OutputAhead]):
             self._options.get("output_type") if output_type is None else output_type,
         )
 
+    stream_resume_blocking = blocking_stream(stream_resume)
+    """The blocking form of `stream_resume`."""
+
     async def aapprove(
         self,
         call_id: str | None = None,
@@ -279,6 +285,9 @@ class Conversation(Generic[OutputAhead]):
         """Decide a call as `aapprove`, and yield what happens then; its result last."""
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self.stream_resume(decision, output_type=output_type, dependencies=dependencies)
+
+    stream_approval_blocking = blocking_stream(stream_approval)
+    """The blocking form of `stream_approval`."""
 
     async def adecide(self, decision: Decided) -> Turn[OutputAhead] | None:
         """Decide about a call of the turn, whether it runs in this engine or waits.

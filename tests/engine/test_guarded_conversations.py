@@ -106,7 +106,7 @@ def test_a_free_id_may_begin(member: str) -> None:
                 use_member(member, handle)
         else:
             use_member(member, handle)
-        begun = {"new": "ben"} if member in ("asend", "send", "stream") else {}
+        begun = {"new": "ben"} if member in ("asend", "send", "stream", "stream_blocking") else {}
         assert find_owners(engine.store) == begun
 
 
@@ -230,6 +230,10 @@ AGENT: dict[str, Callable[[Any, str], Any]] = {
     "aapprove": lambda door, name: asyncio.run(door.aapprove(name, "c", owner="ben")),
     "approve": lambda door, name: door.approve(name, owner="ben"),
     "stream_approval": lambda door, name: asyncio.run(exhaust(door.stream_approval(name, "c", owner="ben"))),
+    "stream_resume_blocking": lambda door, name: list(door.stream_resume_blocking(name, owner="ben")),
+    "stream_approval_blocking": lambda door, name: list(
+        door.stream_approval_blocking(name, "c", owner="ben")
+    ),
 }
 
 
@@ -327,7 +331,7 @@ async def test_a_turn_that_runs_is_nobody_elses() -> None:
             await entered.wait()
         before = read_all(engine.store)
         for member in USES:
-            if f"a{member}" not in USES:  # else it is the blocking form of that one
+            if f"a{member}" not in USES and not member.endswith("_blocking"):  # the async form is here too
                 with pytest.raises(NotFound):
                     await use_in_loop(member, engine.conversation("x", owner="ben"))
         assert read_all(engine.store) == before

@@ -274,6 +274,8 @@ async def use_async_forms(support: OpenAgent[None, City], decision: Decided) -> 
     assert_type(stream.turn, Turn[City])
     assert_type(support.stream_resume("c", decision).turn.output, City)
     assert_type(support.stream_approval("c"), TurnStream[City])
+    assert_type(support.stream_resume_blocking("c", decision), BlockingTurnStream[City])
+    assert_type(support.stream_approval_blocking("c").turn, Turn[City])
     assert_type(geographer.stream("Where?").turn.output, City)
     assert_type(geographer.stream_blocking("Where?").turn.output, City)
     assert_type(support.stream_blocking("Where?"), BlockingTurnStream[City])

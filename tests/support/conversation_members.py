@@ -28,9 +28,11 @@ EXISTING: dict[str, Callable[[Conversation], Any]] = {
     "aresume": lambda handle: handle.aresume(),
     "resume": lambda handle: handle.resume(),
     "stream_resume": lambda handle: handle.stream_resume(),
+    "stream_resume_blocking": lambda handle: list(handle.stream_resume_blocking()),
     "aapprove": lambda handle: handle.aapprove(),
     "approve": lambda handle: handle.approve(),
     "stream_approval": lambda handle: handle.stream_approval("c"),
+    "stream_approval_blocking": lambda handle: list(handle.stream_approval_blocking("c")),
     "adecide": lambda handle: handle.adecide(DECISION),
     "aanswer": lambda handle: handle.aanswer({"score": 1}),
     "answer": lambda handle: handle.answer({"score": 1}),
@@ -48,6 +50,7 @@ BEGINNING: dict[str, Callable[[Conversation], Any]] = {
     "asend": lambda handle: handle.asend("hi"),
     "send": lambda handle: handle.send("hi"),
     "stream": lambda handle: handle.stream("hi"),
+    "stream_blocking": lambda handle: list(handle.stream_blocking("hi")),
     "follow": lambda handle: close_unread(handle.follow()),  # waits for what may begin
     "build_configured_event": lambda handle: handle.build_configured_event(),
     "has_open_turn": lambda handle: handle.has_open_turn,  # whether a message begins a turn

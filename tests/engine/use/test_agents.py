@@ -391,6 +391,11 @@ async def stream_to_end(pieces: Any) -> Any:
     return [piece async for piece in pieces][-1]
 
 
+def read_to_end(pieces: Any) -> Any:
+    """The last piece of a blocking stream."""
+    return list(pieces)[-1]
+
+
 FORMS: dict[str, Callable[[OpenAgent[Atlas, City], str, Atlas], Turn[City]]] = {
     "run": lambda agent, name, atlas: agent.run("go", conversation=name, dependencies=atlas),
     "arun": lambda agent, name, atlas: asyncio.run(agent.arun("go", conversation=name, dependencies=atlas)),
@@ -421,6 +426,12 @@ GOING_ON: dict[str, Callable[[OpenAgent[Atlas, City], str, Decided, Atlas], Turn
     ),
     "stream_approval": lambda agent, name, decision, atlas: asyncio.run(
         stream_to_end(agent.stream_approval(name, by="ada", dependencies=atlas))
+    ),
+    "stream_resume_blocking": lambda agent, name, decision, atlas: read_to_end(
+        agent.stream_resume_blocking(name, decision, dependencies=atlas)
+    ),
+    "stream_approval_blocking": lambda agent, name, decision, atlas: read_to_end(
+        agent.stream_approval_blocking(name, by="ada", dependencies=atlas)
     ),
 }
 """Every form that goes on with a turn of an open agent."""
@@ -1126,6 +1137,7 @@ OPTION_VALUES: dict[str, Any] = {
     "max_iterations": 2,
     "timeout_s": 20.0,
     "idle_timeout_s": 5.0,
+    "context_limit": 100_000,
     "default_timeout_ms": 5000,
     "parallel": 1,
     "max_tools": 1,
@@ -1191,7 +1203,17 @@ def test_every_key_of_the_spec_is_an_option_of_an_agent() -> None:
     }
     for place, (section, others) in said_otherwise.items():
         assert {*KEY_PLACES[place], *others, "comment"} == section.model_fields.keys()
-    assert LLMConfig.model_fields.keys() >= {*KEY_PLACES["llms.*"]}
+    of_an_address = {"provider", "model", "base_url", "api_key", "proxy", "ca_file", "client_certificate"}
+    of_all_calls = {"requests_per_minute", "tokens_per_minute", "concurrent", "max_connections"}
+    of_the_host = {"description", "retries", "tool_format", "count_tokens", "batch_gather_s", "batch_poll_s"}
+    said_before = {
+        "temperature",
+        "maxTokens",
+        "max_tools",
+        "essential_tools",
+    }  # for a handler, or for the conversation
+    in_a_mapping = of_an_address | of_all_calls | of_the_host | said_before
+    assert LLMConfig.model_fields.keys() - {"comment"} == {*KEY_PLACES["llms.*"]} | in_a_mapping
     assert McpServer.__optional_keys__ == McpSettings.model_fields.keys()
     rows = {row.partition(" | ")[0] for row in AGENTS_PAGE.read_text("utf-8").splitlines() if row[:1] == "|"}
     assert {"| " + ", ".join(f"`{option}`" for option in KEY_PLACES[place]) for place in KEY_PLACES} <= rows

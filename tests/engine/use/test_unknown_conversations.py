@@ -40,7 +40,10 @@ def test_a_conversation_in_the_log_is_found(member: str) -> None:
 
 
 REFUSED = frozenset(
-    ["aapprove", "approve", "stream_approval", "adecide", "aanswer", "answer", "acancel", "cancel"]
+    [
+        *("aapprove", "approve", "stream_approval", "stream_approval_blocking", "adecide"),
+        *("aanswer", "answer", "acancel", "cancel"),
+    ]
 )
 """What a conversation whose turn is over refuses: nothing waits there."""
 
