@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
@@ -13,6 +13,7 @@ from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.rerun.judges import Judgement, RunView
 from toolchart.engine.rerun.report import RerunReport, RerunResult, RerunTotals, Status
 from toolchart.engine.runtime.result import FinishedCall, ForkResult, Turn, TurnError
+from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.content import ContentPart, HostCallPart, Value
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Usage
@@ -96,6 +97,15 @@ class _ReportForm(TypedDict):
     results: list[_RerunForm]
 
 
+class _StepForm(TypedDict):
+    type: Literal["step_taken"]
+    event: dict[str, Any]
+    effects: list[dict[str, Any]]
+    source: str
+    target: str
+    is_late: bool
+
+
 class _PageForm(TypedDict):
     conversations: list[dict[str, Any]]
     next: str | None
@@ -108,6 +118,7 @@ _FORMS: dict[type[Value], Any] = {
     ConversationView: _ViewForm,
     RerunResult: _RerunForm,
     RerunReport: _ReportForm,
+    StepTaken: _StepForm,
 }
 """What `to_dict` gives of a value where that is not its fields."""
 

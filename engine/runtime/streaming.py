@@ -6,27 +6,37 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, Generic, Protocol, TypeAlias
 
-import msgspec
-
 from toolchart.engine.event_loops import get_asyncio_loop
 from toolchart.engine.runtime.answer_form import AnswerType, make_answer_type
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, iterate_in_thread
 from toolchart.engine.runtime.parts import DeltaObserver, Observer
 from toolchart.engine.runtime.result import OutputAhead, Turn
+from toolchart.states.content import Value
 from toolchart.states.core.step import Step
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Event
 from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
 
-class StepTaken(msgspec.Struct, frozen=True, kw_only=True):
+class StepTaken(Value, frozen=True, kw_only=True, tag_field="type", tag="step_taken"):
     """One step of the conversation: the event and the step that it made."""
 
     event: Event
     step: Step
 
+    def to_dict(self) -> dict[str, Any]:
+        """The step as JSON data: its event, what it asks for, and where it led; not the whole snapshot."""
+        return {
+            "type": "step_taken",
+            "event": self.event.to_dict(),
+            "effects": [effect.to_dict() for effect in self.step.effects],
+            "source": self.step.source,
+            "target": self.step.target,
+            "is_late": self.step.is_late,
+        }
 
-class PartialOutput(msgspec.Struct, frozen=True, kw_only=True):
+
+class PartialOutput(Value, frozen=True, kw_only=True, tag_field="type", tag="partial_output"):
     """The part of a structured answer that has been streamed so far.
 
     Each value holds what came before. The last one before the result may still break the type: only

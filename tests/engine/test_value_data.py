@@ -7,6 +7,7 @@ import json
 import math
 import types
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jsonschema
@@ -20,15 +21,16 @@ import toolchart
 from toolchart.engine.runtime import result
 from toolchart.engine.runtime.result import FinishedCall
 from toolchart.states.content import Value
+from toolchart.states.core.step import Step
 from toolchart.states.errors import SpecError
+from toolchart.testing import ScriptedModel, call_tool
 
 NO_DATA = {
     **dict.fromkeys(["Tool", "ForkChanges", "RerunChanges"], "hold functions"),
     **dict.fromkeys(["CallContext", "ToolContext", "PromptContext"], "hold what a program gave"),
     "Signer": "holds a private key",
-    **dict.fromkeys(["Snapshot", "Step", "StepTaken"], "the core's own; what they say stands in the log"),
+    **dict.fromkeys(["Snapshot", "Step"], "the core's own; what they say stands in the log"),
     "ReadRecord": "its `line` is the JSON of the log",
-    "PartialOutput": "its `value` is JSON data already",
 }
 """Exported structs without a JSON form, and why."""
 
@@ -56,6 +58,14 @@ def name_late_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result, "BaseModel", BaseModel, raising=False)
 
 
+@cache
+def make_steps() -> list[Step]:
+    """The steps of a turn: nobody makes one but the core."""
+    with toolchart.Engine("quickstart", log="memory") as engine:
+        pieces = list(engine.stream_blocking("What is 17 * (23 + 4)?"))
+    return [piece.step for piece in pieces if isinstance(piece, toolchart.StepTaken)]
+
+
 def draw_value(hint: Any, depth: int = 0) -> st.SearchStrategy[Any]:
     """Values of a type of a field."""
     origin, parts = get_origin(hint), get_args(hint)
@@ -75,6 +85,8 @@ def draw_value(hint: Any, depth: int = 0) -> st.SearchStrategy[Any]:
         return st.dictionaries(draw_value(keys, depth + 1), draw_value(values, depth + 1), max_size=size)
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return st.just(Answer(text="yes"))
+    if hint is Step:
+        return st.sampled_from(make_steps())
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return draw_struct(hint, depth + 1)
     simple = {
@@ -143,3 +155,13 @@ def test_what_is_no_value_has_no_schema() -> None:
     """A class without a JSON form is refused with what to give."""
     with pytest.raises(SpecError, match="Signer has no JSON form"):
         toolchart.schema_of(toolchart.Signer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("output_type", [None, Answer])
+def test_every_piece_of_a_stream_is_json_data(output_type: Any) -> None:
+    """A program sends the pieces of a turn on as they come: each is JSON data, and a step says so."""
+    model = ScriptedModel(call_tool("calculator", expression="1+1"), '{"text": "yes"}')
+    agent = toolchart.Agent(model, tools=[{"name": "calculator"}], output_type=output_type or str)
+    pieces = list(agent.stream_blocking("Go.", log="memory"))
+    types_ = {json.loads(json.dumps(piece.to_dict())).get("type") for piece in pieces}
+    assert types_ >= {"step_taken", None} | ({"partial_output"} if output_type else set())
