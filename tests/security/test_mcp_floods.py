@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from mcp_flooding_server import answer_post
 from web import serve_web
+
+from toolchart.tools.sources import mcp_messages
 
 pytest.importorskip("mcp", reason="MCP servers need the extra `mcp`")
 
@@ -59,7 +63,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("form", ["process", "json", "stream"])
+@pytest.mark.parametrize("form", ["process", "json", "stream", "lines"])
 @pytest.mark.parametrize("flood", ["endless", "values"])
 def test_a_flood_is_a_failed_call_with_the_limit(flood: str, form: str) -> None:
     """A message without an end, or of nothing but small objects, fails its call and names the limit, in
@@ -84,6 +88,37 @@ def test_a_long_honest_result_is_read(form: str) -> None:
             result = call_twice({"url": f"http://127.0.0.1:{server.port}/mcp"})
     assert result["outcomes"] == ["succeeded", "succeeded"]
     assert result["results"] == ["x" * 300] * 2
+
+
+PARTS = ["data:", "data: ", "id:", ":", "\n", "\r", "\r\n", "\n\n", "a", '"', " ", "\ufeff", "\u00e9"]
+
+
+@given(parts=st.lists(st.sampled_from(PARTS)), size=st.integers(1, 9))
+@example(parts=["data:a", "\r", "\n", "\n", "data:b", "\n\n"], size=1)
+def test_what_the_library_reads_of_a_stream_is_looked_at(parts: list[str], size: int) -> None:
+    """However a stream is made and cut, the data of each event that the library gives on was looked at:
+    nothing beside it (a comment, another field, a quote) hides a value. Blanks do not count."""
+    content = "".join(parts).encode()
+    looked_at: list[bytes] = []
+
+    class Noting(mcp_messages._Message):
+        def finish(self) -> bytes:
+            looked_at.append(super().finish())
+            return looked_at[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mcp_messages, "_Message", Noting)
+        events = mcp_messages._Events()
+        for at in range(0, len(content), size):
+            events.add_bytes(content[at : at + size])
+        events.finish()
+    httpx2 = pytest.importorskip("httpx2")
+    headers, request = {"content-type": "text/event-stream"}, httpx2.Request("GET", "http://127.0.0.1")
+    response = httpx2.Response(200, headers=headers, content=content, request=request)
+    given_on = [text for event in httpx2.EventSource(response) if (text := "".join(event.data.split()))]
+    seen = [text for data in looked_at if (text := "".join(data.decode().split()))]
+    assert given_on == seen[: len(given_on)]
+    assert len(seen) <= len(given_on) + 1, "what the end of the stream cuts off is looked at too"
 
 
 def test_a_compressed_answer_is_refused() -> None:

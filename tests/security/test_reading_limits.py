@@ -48,7 +48,7 @@ from toolchart.tools.sources.documents import DocumentIndex
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import make_http_tool
-from toolchart.tools.sources.mcp_messages import _MessageBuffer
+from toolchart.tools.sources.mcp_messages import _Body, _Lines
 
 DOC = Path(__file__).parents[2] / "docs" / "limits.md"
 NAMES = ReadingLimits.__struct_fields__
@@ -186,14 +186,10 @@ ATTACKS: list[tuple[str, int, Callable[[Path], Any]]] = [
     ("batch_bytes", 100, lambda folder: guard("batch_bytes")),
     ("tool_values", 400, lambda folder: ask_service(json.dumps([0] * 399).encode())),
     ("tool_values", 400, call_http_tool),
-    (
-        "tool_values",
-        24,
-        lambda folder: _MessageBuffer(has_lines=True).add_bytes(b"[%b]\n" % (b"0," * 22 + b"0")),
-    ),
+    ("tool_values", 24, lambda folder: _Lines().add_bytes(b"[%b]\n" % (b"0," * 22 + b"0"))),
     ("service_bytes", 100, lambda folder: ask_service(b"[%b]" % (b" " * 98))),
-    ("mcp_bytes", 100, lambda folder: _MessageBuffer(has_lines=True).add_bytes(b"x" * 100)),
-    ("mcp_bytes", 100, lambda folder: _MessageBuffer(has_lines=False).add_bytes(b"x" * 100)),
+    ("mcp_bytes", 100, lambda folder: _Lines().add_bytes(b"x" * 100)),
+    ("mcp_bytes", 100, lambda folder: _Body().add_bytes(b"x" * 100)),
     ("mcp_parts", 3, lambda folder: mcp._extract_result(RESULT)),
     ("mcp_tools", 3, connect_hostile("three")),
     ("mcp_pages", 3, connect_hostile("pages")),

@@ -51,7 +51,7 @@ def iterate_flood(flood: str, request: dict[str, Any]) -> Iterator[bytes]:
 
 
 def answer_post(flood: str, form: str, web_request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    """The answer over HTTP: the form is `json`, `stream` or `gzip`; a message without an end has 80 MiB."""
+    """The answer over HTTP: `json`, `stream`, `lines` (of one event) or `gzip`; one without an end has 80 MiB."""
     if web_request["method"] != "POST":
         return 405, {}, b""
     request = json.loads(web_request["body"])
@@ -61,7 +61,10 @@ def answer_post(flood: str, form: str, web_request: dict[str, Any]) -> tuple[int
         return 202, {}, b""
     if not is_call:
         return 200, {"Content-Type": "application/json"}, json.dumps(plain).encode()
-    content = b"".join(islice(iterate_flood(flood, request), 80 * 2**20 // PIECE))
+    pieces = list(islice(iterate_flood(flood, request), 80 * 2**20 // PIECE))
+    if form == "lines":
+        return 200, {"Content-Type": "text/event-stream"}, b"data: " + b"\ndata: ".join(pieces) + b"\n\n"
+    content = b"".join(pieces)
     if form == "stream":
         return 200, {"Content-Type": "text/event-stream"}, b"data: " + content + b"\n\n"
     if form == "gzip":

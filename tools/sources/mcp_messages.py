@@ -23,64 +23,142 @@ ENCODING = "toolchart_mcp_utf_8"
 _refuse: ContextVar[Callable[[str], None]] = ContextVar("refuse_mcp_message")
 
 
-class _MessageBuffer:
-    """The bytes of the messages that are not complete yet.
+class _Message:
+    """The bytes of one message, which are looked at once it is complete."""
 
-    Args:
-        has_lines: whether each line is a message; else all bytes together are one.
-    """
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
 
-    def __init__(self, *, has_lines: bool) -> None:
-        self._rest = bytearray()
-        self.has_lines = has_lines
-        self.problem = ""
-        """Why nothing of it is read."""
-
-    def add_bytes(self, data: bytes) -> bytes:
-        """The complete lines so far; empty while there is none.
-
-        Raises:
-            ExcessError: a message is larger than it may be.
-        """
-        if self.problem:
-            raise ExcessError(self.problem)
-        begin, end = 0, len(self._rest) + data.rfind(b"\n") + 1 if self.has_lines and b"\n" in data else 0
-        self._rest += data
-        if not end:
-            _check_size(len(self._rest))
-            return b""
-        lines, rest = bytes(memoryview(self._rest)[:end]), self._rest[end:]
-        self._rest = rest
-        while begin < end:
-            line_end = lines.index(b"\n", begin) + 1
-            _check_message(lines if line_end - begin == end else lines[begin:line_end])
-            begin = line_end
-        _check_size(len(rest))
-        return lines
-
-    def finish(self) -> bytes:
-        """The rest.
+    def add_bytes(self, data: bytes) -> None:
+        """Add bytes to it.
 
         Raises:
             ExcessError: it is larger than a message may be.
         """
-        rest, self._rest = bytes(self._rest), bytearray()
-        _check_message(rest)
-        return rest
+        self._size += len(data)
+        if self._size > READING.mcp_bytes:
+            self._parts = []
+            problem = f"a message is larger than {format_bytes(READING.mcp_bytes)}"
+            raise ExcessError(f"{problem} {name_limit('mcp_bytes')}")
+        self._parts.append(data)
+
+    def take(self) -> bytes:
+        """Its bytes, as they are; the next one begins."""
+        message = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return message
+
+    def finish(self) -> bytes:
+        """The message; the next one begins.
+
+        Raises:
+            ExcessError: it has more values than it may have, or is nested too deeply.
+        """
+        message = self.take()
+        try:
+            check_foreign_json(message, "tool_values")
+        except ExcessError as error:
+            raise ExcessError(f"a message cannot be read: {error}") from None
+        return message
 
 
-def _check_message(message: bytes) -> None:
-    _check_size(len(message))
-    try:
-        check_foreign_json(message, "tool_values")
-    except ExcessError as error:
-        raise ExcessError(f"a message cannot be read: {error}") from None
+class _Lines:
+    """Messages of which each is a line."""
+
+    def __init__(self) -> None:
+        self._message = _Message()
+
+    def add_bytes(self, data: bytes) -> bytes:
+        """The lines that are complete now; empty while there is none.
+
+        Raises:
+            ExcessError: a message is larger than it may be.
+        """
+        *ends, rest = data.split(b"\n")
+        lines = []
+        for end in ends:
+            self._message.add_bytes(end + b"\n")
+            lines.append(self._message.finish())
+        self._message.add_bytes(rest)
+        return b"".join(lines)
+
+    def finish(self) -> bytes:
+        """The last line, which has no end.
+
+        Raises:
+            ExcessError: it is larger than a message may be.
+        """
+        return self._message.finish()
 
 
-def _check_size(size: int) -> None:
-    if size > READING.mcp_bytes:
-        problem = f"a message is larger than {format_bytes(READING.mcp_bytes)}"
-        raise ExcessError(f"{problem} {name_limit('mcp_bytes')}")
+class _Body:
+    """One message, which is a whole body."""
+
+    def __init__(self) -> None:
+        self._message = _Message()
+
+    def add_bytes(self, data: bytes) -> None:
+        """Add bytes of it.
+
+        Raises:
+            ExcessError: it is larger than a message may be.
+        """
+        self._message.add_bytes(data)
+
+    def finish(self) -> None:
+        """It is complete.
+
+        Raises:
+            ExcessError: it is larger than a message may be.
+        """
+        self._message.finish()
+
+
+class _Events:
+    """Messages of which each is the data of a server-sent event, in any number of lines.
+
+    Lines and fields are those of the HTML standard, 9.2.6: what is no data of an event hides nothing of it.
+    """
+
+    def __init__(self) -> None:
+        self._data = _Message()
+        self._line = _Message()
+        self._is_after_return = False
+
+    def add_bytes(self, data: bytes) -> None:
+        """Add bytes of the stream.
+
+        Raises:
+            ExcessError: the data of an event, or a line, is larger than a message may be.
+        """
+        if not data:
+            return
+        if self._is_after_return:
+            data = data.removeprefix(b"\n")
+        self._is_after_return = data.endswith(b"\r")
+        *ends, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for end in ends:
+            self._line.add_bytes(end)
+            self._end_line()
+        self._line.add_bytes(rest)
+
+    def _end_line(self) -> None:
+        line = self._line.take()
+        if not line:
+            self._data.finish()
+        elif line.startswith(b"data:"):
+            line = line[5:]  # one copy at a time: it may be long
+            self._data.add_bytes(line)
+
+    def finish(self) -> None:
+        """The stream has ended; what was not complete counts as if it were.
+
+        Raises:
+            ExcessError: it is larger than a message may be.
+        """
+        self._end_line()
+        self._data.finish()
 
 
 # -- standard output of a process ------------------------------------------------------------------------
@@ -104,7 +182,7 @@ class _LineDecoder(codecs.IncrementalDecoder):
 
     def __init__(self, errors: str = "strict") -> None:
         super().__init__(errors)
-        self._buffer = _MessageBuffer(has_lines=True)
+        self._lines = _Lines()
         self._refuse: Callable[[str], None] | None = _refuse.get()
 
     def decode(self, input: Any, final: bool = False) -> str:
@@ -112,12 +190,12 @@ class _LineDecoder(codecs.IncrementalDecoder):
         if self._refuse is None:
             return ""
         try:
-            lines = self._buffer.add_bytes(bytes(input))
+            lines = self._lines.add_bytes(bytes(input))
             if final:
-                lines += self._buffer.finish()
+                lines += self._lines.finish()
         except ExcessError as error:
             refuse, self._refuse = self._refuse, None
-            self._buffer = _MessageBuffer(has_lines=True)
+            self._lines = _Lines()
             refuse(str(error))
             return ""
         return lines.decode("utf-8", self.errors)
@@ -139,30 +217,33 @@ codecs.register(_find_codec)
 async def guard_answer(response: Any) -> None:
     """A hook of an HTTP client: look at each message of the body before the library reads it."""
     is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    if is_stream:
+        response.headers["content-type"] = "text/event-stream"  # which is UTF-8, whatever else it says
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    buffer = _MessageBuffer(has_lines=is_stream)
+    problem = ""
     if encoding not in ("", "identity"):
         del response.headers["content-encoding"]  # nothing is decompressed before it is refused
-        buffer.problem = f"the answer is compressed as {encoding[:100]!r}, and was asked for as it is"
-    response.stream = _make_stream_class()(response.stream, buffer, _make_error_class())
+        problem = f"the answer is compressed as {encoding[:100]!r}, and was asked for as it is"
+    messages = _Events() if is_stream else _Body()
+    response.stream = _make_stream_class()(response.stream, messages, problem)
 
 
 class _GuardedStream:
-    """The body, whose messages are looked at as they become complete."""
+    """A body whose messages are looked at before the bytes that complete them are given on."""
 
-    def __init__(self, stream: Any, buffer: _MessageBuffer, error_class: type[Exception]) -> None:
-        self._stream, self._buffer, self._error_class = stream, buffer, error_class
+    def __init__(self, stream: Any, messages: _Events | _Body, problem: str) -> None:
+        self._stream, self._messages, self._problem = stream, messages, problem
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
+            if self._problem:
+                raise ExcessError(self._problem)
             async for data in self._stream:
-                if self._buffer.has_lines:
-                    yield self._buffer.add_bytes(data)
-                else:
-                    self._buffer.add_bytes(data)
-            yield self._buffer.finish()
+                self._messages.add_bytes(data)
+                yield data
+            self._messages.finish()
         except ExcessError as error:
-            raise self._error_class(str(error)) from None
+            raise _make_error_class()(str(error)) from None
 
     async def aclose(self) -> None:
         """Close the connection's stream."""
