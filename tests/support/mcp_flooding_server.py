@@ -51,7 +51,7 @@ def iterate_flood(flood: str, request: dict[str, Any]) -> Iterator[bytes]:
 
 
 def answer_post(flood: str, form: str, web_request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    """The answer over HTTP: `json`, `stream`, `lines` (of one event) or `gzip`; one without an end has 80 MiB."""
+    """The answer over HTTP: `json`, `stream`, `lines` of one event, or `gzip`; the longest has 80 MiB."""
     if web_request["method"] != "POST":
         return 405, {}, b""
     request = json.loads(web_request["body"])
