@@ -186,6 +186,7 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SettingsWidened("no"), 2),
     (errors.EffectRefused("act", "call_function os:system", "does not name it", "c"), 2),
     (errors.IllegalEvent("replied", "finished"), 2),
+    (errors.AlreadyDecided("c1", "finished", approved=True, by="anna", at="2026-01-01T00:00:00Z"), 2),
     (errors.LogUnavailable("no"), 2),
     (errors.DurableHostUnavailable("no"), 2),
     (errors.ForeignLog("no"), 2),
