@@ -115,6 +115,7 @@ class AgentTurnOptions(TypedDict, total=False):
     owner: str | None
     tags: Mapping[str, str] | None
     author: str | None
+    key: str | None
     variables: Mapping[str, Any] | None
     history: Sequence[Message | Mapping[str, Any]]
     attachments: Sequence[Attachment]
@@ -675,7 +676,7 @@ class Agent(Generic[Deps, Output]):
         Args:
             dependencies: what the tools get by `ToolContext.dependencies`.
             options: those of `open` (`log`, `approver`, ...) and of a turn (`conversation`, `owner`, `tags`,
-                `author`, `history`, `variables`, `attachments`, `model`).
+                `author`, `key`, `history`, `variables`, `attachments`, `model`).
 
         Raises:
             SpecError: an option is wrong; nothing was recorded.

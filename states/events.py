@@ -282,6 +282,8 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     """The whole content of the message in order, where it is more than one text."""
     author: str = ""
     """Who sent the message; empty where nobody said so."""
+    key: str = ""
+    """Idempotency key of the message: it is said once in the conversation; empty for none."""
     labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
     """Reserved: the labels of what it brings, by JSON pointers: `/message`, `/history/0`."""
 
@@ -490,6 +492,8 @@ class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
     """The whole content of the message in order, where it is more than one text."""
     author: str = ""
     """Who sent the message; empty where nobody said so."""
+    key: str = ""
+    """Idempotency key of the message: it is said once in the conversation; empty for none."""
     labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
     """Reserved: as in `turn_started`."""
 

@@ -3,8 +3,9 @@
 A double click, a browser that sends again after the connection broke, a client with a retry: each of these
 would begin a second turn. `make_route` puts `answer_once` before every endpoint that changes something, so
 none can forget it. The answers are kept in memory, streams with them, as long as the conversations that they
-tell of are in the log. The id of a conversation that a request
-begins is made of its key, so that a request which comes again after a restart finds what it began.
+tell of are in the log. What a request says stands in the log under its key: the id of a conversation that it
+begins is made of the key, and the record of its message has it (`TurnOptions.key`). So a request which comes
+again after a restart, or to another server on the log, finds its turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from starlette.types import ASGIApp
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.event_stream import EventStream, SharedEvents
-from toolchart.app.server.site import NAMED, Limits, Site, get_access, get_site
+from toolchart.app.server.site import MESSAGE_KEY, NAMED, Limits, Site, get_access, get_site
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.ports import Store
 
@@ -174,7 +175,11 @@ def answer_once(answer: Answer) -> Answer:
         answers = get_kept_answers(site)
         # Nothing is awaited between this look and the note of the request: two that come together would
         # both begin.
-        kept = answers.find(name) or answers.add(name, digest, answer(request))
+        token = MESSAGE_KEY.set(_digest_name(request, key))
+        try:
+            kept = answers.find(name) or answers.add(name, digest, answer(request))
+        finally:
+            MESSAGE_KEY.reset(token)
         if kept.digest != digest:
             raise refuse_other_request()
         return await kept.read()
@@ -225,5 +230,9 @@ def name_by_key(request: Request, body: bytes = b"") -> str | None:
     key = read_key(request)
     if not key:
         return None
+    return _digest_name(request, key, body)[:16]
+
+
+def _digest_name(request: Request, key: str, body: bytes = b"") -> str:
     name = f"{get_access(request).name}\n{request.url.path}\n{key}\n".encode()
-    return hashlib.sha256(name + body).hexdigest()[:16]
+    return hashlib.sha256(name + body).hexdigest()[:32]

@@ -180,6 +180,9 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The folder in which tokens with the role edit save charts; None where nothing is saved."""
 
 
+MESSAGE_KEY: ContextVar[str] = ContextVar("message_key", default="")
+"""The key of the message that the request of this context sends; empty where the request has none."""
+
 NAMED: ContextVar[set[str] | None] = ContextVar("named_conversations", default=None)
 """The conversations that the guard was asked about for the request which is answered now; None where its
 answer is not kept. A kept answer goes with them."""
@@ -266,7 +269,8 @@ class Site:
             raise make_not_found(conversation)
 
     def claim(self, access: Access, conversation: str, owner: str | None = None) -> StreamOptions:
-        """The options of a message by an access: conversation, author, and the owner of one that it begins.
+        """The options of a message by an access: conversation, author, its key where the request has one, and
+        the owner of a conversation that it begins.
 
         Args:
             owner: whose it is to be, as the request says; None is the access itself. Only with the role `all`
@@ -288,6 +292,8 @@ class Site:
         if exists:
             self.require_conversation(access, conversation)
         options = StreamOptions(conversation=conversation, author=access.name)
+        if key := MESSAGE_KEY.get():
+            options["key"] = key
         # The engine compares it once more under the lease. Of one that exists it is the owner's own already,
         # and an operator goes on with anybody's.
         if owner is not None or not (exists and sees_all):

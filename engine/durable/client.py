@@ -86,7 +86,8 @@ class DurableClient:
                 )
         if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
             attachments, author = turn_options.get("attachments", ()), turn_options.get("author") or ""
-            event = await build_user_said(message, attachments, author)
+            message_key = turn_options.get("key") or ""
+            event = await build_user_said(message, attachments, author, message_key)
             return await self.wake(await self._engine.conversation(name).apost(event))
         stretch = Stretch(
             conversation=name,

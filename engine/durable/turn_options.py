@@ -15,7 +15,7 @@ from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Message
 from toolchart.tools.sources.attachments import load_attachments
 
-_PLAIN = ("handler", "variables", "owner", "tags", "author", "llm", "model")
+_PLAIN = ("handler", "variables", "owner", "tags", "author", "key", "llm", "model")
 
 _SCHEMA = "output_schema"
 

@@ -29,7 +29,7 @@ from toolchart.states.core.encoding import decode_event, make_plain_event, read_
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import compute_effect_digest, encode_digest
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
-from toolchart.states.events import CONFIGURATION_TYPES, Event
+from toolchart.states.events import CONFIGURATION_TYPES, Event, TurnStarted, UserSaid
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
@@ -75,6 +75,8 @@ STRUCTURE_KEYS = frozenset(
 )
 """Keys of the log format whose texts are names or ids, never secrets."""
 
+_KEYED_TYPES = (TurnStarted.TYPE, UserSaid.TYPE)
+
 _MIN_SECRET_LENGTH = 4
 """A secret with fewer characters is replaced under its key, but not in other texts."""
 
@@ -88,6 +90,11 @@ _NAME = re.compile(r"(?<![\w.-])([\w.-]{1,100})(?:\\{0,9}[\"'])?[ \t]{0,9}[:=][ 
 _QUOTE = re.compile(r"\\{0,9}[\"']")
 
 _BARE_VALUE = re.compile(r"[^\s,;&#}\])\"'\\]*")
+
+
+def hide_marks(text: str) -> str:
+    """A redacted text without its marks, which each process makes anew: so two texts can be compared."""
+    return MARK_PATTERN.sub("[redacted]", text)
 
 
 def _find_value(text: str, start: int) -> tuple[int, int]:
@@ -136,6 +143,8 @@ class Redactor:
             redacted_data = self._redact_structure(redacted_data)
         if "answer_digest" in redacted_data:  # whoever guesses the secrets of an answer could confirm them
             redacted_data["answer_digest"] = self.sign_digest(redacted_data["answer_digest"])
+        if data["type"] in _KEYED_TYPES and "key" in data:  # like an id: a message is found by it
+            redacted_data["key"] = data["key"]
         return redacted_data
 
     def sign_digest(self, digest: str) -> str:

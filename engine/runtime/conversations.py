@@ -18,7 +18,7 @@ from toolchart.engine.log.family import NO_HEADING, Heading, find_asking_hash, r
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.record import FORMAT, Journal
-from toolchart.engine.log.redaction import RedactedConversation, Redactor
+from toolchart.engine.log.redaction import RedactedConversation, Redactor, hide_marks
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.driver import Driver
@@ -28,7 +28,16 @@ from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.reduce import keep_for_next_turn
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Configured, Continued, Elapsed, Event, Migrated, ParentLink, Resumed
+from toolchart.states.events import (
+    Configured,
+    Continued,
+    Elapsed,
+    Event,
+    Migrated,
+    ParentLink,
+    Resumed,
+    UserSaid,
+)
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.message_list import MessageList, StoredMessages
 from toolchart.states.messages import Message
@@ -318,6 +327,11 @@ class Conversations:
     def redact_event(self, data: dict[str, Any]) -> dict[str, Any]:
         """An event, as JSON data, without what the log of this agent must not contain."""
         return data if self._redactor is None else self._redactor.redact_event(data)
+
+    def is_same_message(self, message: str, recorded: str) -> bool:
+        """Whether a message is the one that the log has, as far as the log says it."""
+        data = self.redact_event({"type": UserSaid.TYPE, "message": message})
+        return hide_marks(data["message"]) == hide_marks(recorded)
 
     # -- drivers ---------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from toolchart.engine.runtime.parts import (
     read_heading_options,
     refuse_async_function,
 )
-from toolchart.engine.turns.items import Item
+from toolchart.engine.turns.items import Item, require_key
 from toolchart.engine.turns.parking import PARK_AFTER
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Decided, UserSaid
@@ -228,6 +228,7 @@ class Engine:
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
         author: str | None = None,
+        key: str | None = None,
         dependencies: Any = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
@@ -258,14 +259,16 @@ class Engine:
             NotFound: with `owner`: the conversation exists, and not for this owner.
             SpecError: there is no handler, prompt or provider for this turn, the history cannot be read, or
                 the conversation has messages already and takes no history.
+            TurnChanged: with `key`: another message of the conversation had it.
             LogConflict: with `follows`: the conversation has a later record, or somebody begins a turn now;
-                nothing was written.
+                nothing was written. With `key`: another worker runs the turn that has the message.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         options = TurnOptions(
             owner=owner,
             tags=tags,
             author=author,
+            key=key,
             dependencies=dependencies,
             handler=handler,
             variables=variables,
@@ -305,15 +308,17 @@ class Engine:
 
         Raises:
             NotFound: the conversation has another owner.
-            SpecError: it has other tags.
+            SpecError: it has other tags, or the key of the message is none.
         """
+        author, key = options.get("author") or "", options.get("key") or ""
+        require_key(key)
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
             self.owners.forget(name)
         return Item(
             conversation=name,
-            event=UserSaid(message=message, author=options.get("author") or ""),
+            event=UserSaid(message=message, author=author, key=key),
             options=options,
             heading=heading,
             hooks=build_hooks(options),
@@ -507,6 +512,7 @@ class Engine:
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
         author: str | None = None,
+        key: str | None = None,
         dependencies: Any = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
@@ -556,6 +562,7 @@ class Engine:
             owner=owner,
             tags=tags,
             author=author,
+            key=key,
             dependencies=dependencies,
             handler=handler,
             variables=variables,

@@ -173,15 +173,15 @@ class Conversation(Generic[OutputAhead]):
 
         Args:
             author: who sends it; recorded with it.
-            key: idempotency key: another worker gets a message with it once.
+            key: idempotency key: a message that comes again with it is not said again (`StreamOptions.key`).
 
         Raises:
-            TurnChanged: another message with this key waits for that worker.
+            TurnChanged: another message of the conversation had this key.
             NotFound: there is no such conversation, or it has no turn yet.
             SpecError: an attachment cannot be read.
         """
-        event = await build_user_said(message, attachments, author or "")
-        await self._engine._inbox.put(Item(conversation=self.id, event=event, key=key or ""))
+        event = await build_user_said(message, attachments, author or "", key or "")
+        await self._engine._inbox.put(Item(conversation=self.id, event=event))
 
     say = blocking(asay)
     """The blocking form of `asay`."""
@@ -359,14 +359,13 @@ class Conversation(Generic[OutputAhead]):
     cancel = blocking(acancel)
     """The blocking form of `acancel`."""
 
-    async def apost(self, event: PersonEvent, *, question: str | None = None, key: str | None = None) -> str:
+    async def apost(self, event: PersonEvent, *, question: str | None = None) -> str:
         """Leave what a person says about an open turn in the inbox of the log, for a worker to go on with.
 
         Nothing runs here. The event is checked and, where the spec asks for it, signed as by `adecide`.
 
         Args:
             question: of an answer: the name of the effect that asks, where several questions are open.
-            key: idempotency key of a message: a second one with it is not kept.
 
         Returns:
             The root of the conversation, with which a worker goes on.
@@ -375,7 +374,7 @@ class Conversation(Generic[OutputAhead]):
             NotFound: there is no such conversation.
             IllegalEvent, SpecError: nothing waits for it; nothing was written.
         """
-        item = Item(conversation=self.id, event=event, question=question, key=key or "")
+        item = Item(conversation=self.id, event=event, question=question)
         return await self._engine._inbox.post(item)
 
     async def acontinue(self, *, parked_under: int = 0) -> Turn[OutputAhead] | None:

@@ -333,6 +333,10 @@ class StreamOptions(TypedDict, total=False):
     repeat them."""
     author: str | None
     """Who sends the message; recorded with it."""
+    key: str | None
+    """Idempotency key of the message: a message that comes again with it, after a restart too, is not said
+    again. Its sender gets the result of the turn that has it. A turn that ended in an error is no answer:
+    then it is said again."""
     dependencies: Any
     """Objects of the program that the tools of this turn, and those of its children, get by `ToolContext`.
     None: those of the engine. They are not recorded: whoever goes on with the turn gives its own."""

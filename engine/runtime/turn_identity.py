@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.family import name_context
-from toolchart.engine.log.redaction import MARK_PATTERN
+from toolchart.engine.log.redaction import hide_marks
 from toolchart.engine.runtime.agent import CONTEXT_MARK, Agent
 from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.parts import TurnOptions
@@ -82,17 +82,20 @@ class TurnIdentities:
         self._configured: Mapping[str, Any] | None = None
 
     async def find_difference(
-        self, conversation: str, message: str, options: TurnOptions, form: AnswerType | None
+        self, conversation: str, message: str, options: TurnOptions, form: AnswerType | None, start: int = 0
     ) -> TurnDifference | None:
-        """What differs between the first turn of a conversation and a request; None where nothing does, and
-        where the conversation has no turn.
+        """What differs between a turn of a conversation and a request; None where nothing does, and where
+        there is no such turn.
 
         Of a log that is redacted, everything but the secrets is compared.
+
+        Args:
+            start: the turn is the first one that begins at this record or later.
 
         Raises:
             SpecError: there is no handler, prompt or model for the request.
         """
-        configured, started = _read_beginning(self._store, conversation)
+        configured, started = _read_beginning(self._store, conversation, start)
         if not started:
             return None
         difference = TurnDifference(
@@ -174,7 +177,7 @@ def _mask(value: Any) -> Any:
         return {name: _mask(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_mask(item) for item in value]
-    return MARK_PATTERN.sub("[redacted]", value) if isinstance(value, str) else value
+    return hide_marks(value) if isinstance(value, str) else value
 
 
 def _make_plain(event: Event) -> dict[str, Any]:
@@ -183,15 +186,20 @@ def _make_plain(event: Event) -> dict[str, Any]:
     return data
 
 
-def _read_beginning(store: Store, conversation: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _read_beginning(
+    store: Store, conversation: str, start: int = 0
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The configuration of a conversation, or of the one that it was forked from, and the event that began
-    its first turn; empty where there is none."""
+    its first turn from a record on; empty where there is none."""
     configured: Mapping[str, Any] = {}
-    for event in _iterate_events(store, conversation):
+    system: str | None = None
+    for seq, event in _iterate_events(store, conversation):
         if event["type"] in CONFIGURATION_TYPES:
             configured = event
         elif event["type"] == TurnStarted.TYPE:
-            return configured, event
+            system = event.get("system", system)  # a turn without one keeps that of the turn before
+            if seq >= start or not start:
+                return configured, {**event, "system": system}
     return configured, {}
 
 
@@ -206,14 +214,16 @@ def _read_searched_places(store: Store, conversation: str) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if name == _PLACES}
 
 
-def _iterate_events(store: Store, conversation: str) -> Iterator[Mapping[str, Any]]:
-    """The events of a conversation; those of the parent first, where it is a fork."""
-    for line in store.read_lines(conversation):
+def _iterate_events(store: Store, conversation: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The events of a conversation with the numbers of their records; those of the parent first, with -1,
+    where it is a fork."""
+    for seq, line in enumerate(store.read_lines(conversation)):
         event = read_json(line)["event"]
         if event["type"] == Forked.TYPE:
-            yield from _iterate_events(store, event["parent"])
-            return
-        yield event
+            shared = islice(_iterate_events(store, event["parent"]), event["seq"] + 1)
+            yield from ((-1, each) for _, each in shared)
+            continue
+        yield seq, event
 
 
 def _describe(configured: Mapping[str, Any], started: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,9 @@ class Inbox:
             LeaseHeld: another worker holds the conversation, and the item cannot be left for it.
         """
         root = item.conversation
+        said = self._turns.find_said(root, item.event)
+        if said is not None and said.snapshot.is_over:
+            return self._turns.build_result(said.snapshot, root, item.hooks)
         # Only an item for an open turn, or for one that runs here, may name a child: a turn begins in a root.
         if item.options is None or self._leases.is_claimed(root):
             root = find_root(self._store, root)
@@ -94,6 +97,11 @@ class Inbox:
                     await self._leases.wait_until(root, partial(self._has_begun_or_ended, root))
                     continue
                 require_heading(self._store, root, item.heading)
+            if await self._was_said(root, item, drivers):
+                if item.options is None:
+                    return None
+                await self._leases.wait_until(root, lambda: not self._leases.is_claimed(root))
+                continue
             if item.follows is not None:
                 raise build_later_record_error(root, item.follows)
             if isinstance(event, Decided) and not self._is_reviewed(root, event):
@@ -123,7 +131,10 @@ class Inbox:
                 result = await self._turns.take(root, item, hold)
             return hold.choose_result(result)
         except LeaseHeld:
-            if item.follows is not None or not self._may_leave(item):
+            is_said = self._turns.find_said(root, item.event) is not None  # whoever holds it runs that turn
+            if is_said and item.options is None:
+                return None
+            if is_said or item.follows is not None or not self._may_leave(item):
                 raise
             if item.heading is not None:
                 require_heading(self._store, root, item.heading)
@@ -212,6 +223,19 @@ class Inbox:
         name, snapshot = find_waiting_conversation(self._store, logged, conversation, waits)
         return name, running.get(name, snapshot)
 
+    async def _was_said(self, root: str, item: Item, drivers: Sequence[Driver]) -> bool:
+        """Whether a conversation that runs here has a message already, as its key says.
+
+        Raises:
+            TurnChanged: another message had the key.
+        """
+        if not isinstance(item.event, UserSaid) or not item.event.key:
+            return False
+        for driver in drivers:
+            if driver.conversation == root:  # its newest records may not be in the log yet
+                await driver.run_in_loop(driver.commit)
+        return self._turns.find_said(root, item.event) is not None
+
     def _has_begun_or_ended(self, root: str) -> bool:
         """Whether the log has the first record of a turn that began here, or it does not run any more."""
         return self._store.read_last_line(root) is not None or not self._leases.is_claimed(root)
@@ -246,12 +270,9 @@ class Inbox:
         return loaded_conversation is not None and loaded_conversation.snapshot.settings is not None
 
     async def _post(self, root: str, item: Item) -> None:
-        key = (
-            item.key
-            or item.submission
-            or (generate_conversation_id() if isinstance(item.event, UserSaid) else item.conversation)
-        )
-        await self._leases.post(root, item, key)
+        event = item.event
+        unique = event.key or generate_conversation_id() if isinstance(event, UserSaid) else item.conversation
+        await self._leases.post(root, item, item.key or item.submission or unique)
 
     async def _leave(self, root: str, item: Item) -> Turn | None:
         """Leave an item for the worker that holds a conversation; take it here if nobody does now."""

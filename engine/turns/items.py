@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
 from toolchart.engine.log.family import Heading
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions
+from toolchart.engine.turns.keys import build_used_key_error
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
-from toolchart.states.errors import LogDamaged, SpecError, TurnChanged
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, Replied, Resumed, UserSaid
 from toolchart.states.ports import InboxEntry
 
@@ -40,7 +42,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     submission: str = ""
     """Key of the submission that a message was; empty where it was none."""
     key: str = ""
-    """Idempotency key of a message: another worker gets a message with it once."""
+    """Where it is left for another worker: what makes it one with an equal item; empty for what its event
+    says."""
     question: str | None = None
     """Of an answer: the name of the question, where its sender names one."""
     options: TurnOptions | None = None
@@ -105,9 +108,8 @@ def require_same(entry: InboxEntry, event: Event) -> None:
     waiting = decode_entry(entry).event
     match waiting, event:
         case UserSaid(), UserSaid():
-            name = entry.key.partition("/")[2]
             difference = f"another message, which waits for conversation {entry.conversation!r}"
-            raise TurnChanged(f"the key {name!r} was used", difference, "use a key of its own")
+            raise build_used_key_error(entry.key.partition("/")[2], difference)
         case Decided(), Decided():
             is_same = (waiting.approved, waiting.arguments) == (event.approved, event.arguments)
             act = "approved" if waiting.approved else "rejected"
@@ -123,18 +125,31 @@ def require_same(entry: InboxEntry, event: Event) -> None:
         )
 
 
-async def build_user_said(message: str, attachments: Sequence[Attachment], author: str = "") -> UserSaid:
+async def build_user_said(
+    message: str, attachments: Sequence[Attachment], author: str = "", key: str = ""
+) -> UserSaid:
     """The event of a message to an open turn.
 
     Raises:
-        SpecError: the message is no text, or an attachment cannot be read.
+        SpecError: the message is no text, its key is none, or an attachment cannot be read.
     """
     from toolchart.engine.runtime.agent import check_message
     from toolchart.tools.sources.attachments import load_attachments
 
     check_message(message)
+    require_key(key)
     parts = add_text(message, await load_attachments(attachments))
-    return UserSaid(message=message, parts=parts, author=author)
+    return UserSaid(message=message, parts=parts, author=author, key=key)
+
+
+def require_key(key: str) -> None:
+    """Check the idempotency key of a message; empty is none.
+
+    Raises:
+        SpecError: it is no text, or too long.
+    """
+    if not isinstance(key, str) or len(key) > MAX_ID_LENGTH:
+        raise SpecError(f"the key of a message is a text of at most {MAX_ID_LENGTH} characters")
 
 
 async def complete_message(item: Item) -> Item:
@@ -146,6 +161,6 @@ async def complete_message(item: Item) -> Item:
     options = item.options
     if options is None or not isinstance(item.event, UserSaid) or item.is_complete:
         return item
-    attachments, author = options.get("attachments", ()), item.event.author
-    event = await build_user_said(item.event.message, attachments, author)
-    return replace(item, event=event, is_complete=True)
+    event = item.event
+    said = await build_user_said(event.message, options.get("attachments", ()), event.author, event.key)
+    return replace(item, event=said, is_complete=True)

@@ -225,6 +225,20 @@ class Leases:
             lambda wait: self._store.drop_entries(entry.conversation, [entry.key])
         )
 
+    async def _drop_said(self, entry: InboxEntry, item: Item) -> bool:
+        """Take a message out that the conversation has already, as its key says; whether it has.
+
+        Raises:
+            TurnChanged: another message had the key.
+        """
+        for driver in self._agent.list_running_drivers(entry.conversation):
+            if driver.conversation == entry.conversation:  # its newest records may not be in the log yet
+                await driver.run_in_loop(driver.commit)
+        if self._turns.find_said(entry.conversation, item.event) is None:
+            return False
+        await self._drop(entry, "the message with its key was said before")
+        return True
+
     def _read_item(self, entry: InboxEntry) -> Item:
         """The item of an entry, which is for the conversation in whose inbox it lies, or for a child of it.
 
@@ -262,6 +276,9 @@ class Leases:
         is_taken = False
         try:
             item = self._read_item(entry)
+            if await self._drop_said(entry, item):
+                is_taken = True
+                return
             for driver in self._agent.list_running_drivers(entry.conversation):
                 if driver.conversation == item.conversation:
                     await self._turns.give(driver, item)
@@ -302,7 +319,9 @@ class Leases:
         """Apply an entry to a conversation whose turn rests."""
         self._seen.add((entry.conversation, entry.key))
         try:
-            await self._turns.take(conversation, self._read_item(entry), hold)
+            item = self._read_item(entry)
+            if not await self._drop_said(entry, item):
+                await self._turns.take(conversation, item, hold)
         except (IllegalEvent, LogDamaged, NotFound, SpecError, AssertionError) as error:
             await self._drop(entry, error)
 

@@ -10,6 +10,7 @@ and the tools did until then is not asked for again.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import require_heading
@@ -20,6 +21,7 @@ from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.turn_identity import TurnDifference, TurnIdentities
 from toolchart.engine.turns.inbox import Inbox
 from toolchart.engine.turns.items import Item
+from toolchart.engine.turns.keys import KeyedMessage, build_used_key_error, find_keyed_message
 from toolchart.engine.turns.lease import Leases
 from toolchart.engine.turns.turn import Turns
 from toolchart.states.effects import RunAgent
@@ -38,6 +40,16 @@ from toolchart.states.events import (
 )
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
+
+
+class SaidMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a conversation has already."""
+
+    turn: Turn
+    """The turn that has it, as it stands."""
+    seq: int
+    """Number of its record."""
+
 
 _HARMLESS = frozenset(
     event.TYPE
@@ -122,6 +134,33 @@ class SingleRuns:
         """
         form = build_hooks(options).answer_form
         return await self._identities.find_difference(conversation, message, options, form)
+
+    def find_message(self, conversation: str, key: str) -> KeyedMessage | None:
+        """The newest message of a conversation with a key; None where there is none, and for no key."""
+        return find_keyed_message(self._store, conversation, key) if key else None
+
+    async def find_said(self, conversation: str, message: str, options: TurnOptions) -> SaidMessage | None:
+        """Where a conversation has a message that a request says with a key; nothing runs.
+
+        None where it has none, where its turn ended in an error, and without a key.
+
+        Raises:
+            TurnChanged: the key had another message, or another input with it.
+            SpecError: there is no handler, prompt or model for the request.
+        """
+        key = options.get("key") or ""
+        left = self._turns.find_said(conversation, UserSaid(message=message, key=key))
+        found = self.find_message(conversation, key) if left is not None else None
+        if left is None or found is None:
+            return None
+        if found.event["type"] == TurnStarted.TYPE:
+            form = build_hooks(options).answer_form
+            difference = await self._identities.find_difference(
+                conversation, message, options, form, found.start
+            )
+            if difference is not None and difference.is_input:
+                raise build_used_key_error(key, str(difference))
+        return SaidMessage(turn=self._turns.build_result(left.snapshot, conversation), seq=found.seq)
 
     async def digest_request(self, message: str, options: TurnOptions) -> str:
         """The digest of an input and of the agent as it is now: what `Engine.arun_once` compares.

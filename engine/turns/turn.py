@@ -44,6 +44,7 @@ from toolchart.engine.runtime.waiting import (
     list_questions,
 )
 from toolchart.engine.turns.items import Item, complete_message, list_taken_keys
+from toolchart.engine.turns.keys import build_used_key_error, find_keyed_message
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent, RunTools
 from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
@@ -198,14 +199,25 @@ class Turns:
     async def _take_message(self, root: str, item: Item, event: UserSaid, hold: Hold) -> Turn:
         """Give a message to the open turn of a conversation; where none is open, begin the next one with it.
 
+        One that was said before, as its key says, is not said again: its turn goes on, or is read.
+
         Raises:
             SpecError: there is no handler, prompt or provider for it, or the conversation is a child.
+            TurnChanged: another message had its key.
         """
         conversations, options = self.agent.conversations, item.options
         if item.conversation != root and not item.entry:
             refuse_child(self.load(item.conversation).configured, item.conversation)
         if item.heading is not None:
             require_heading(self._store, root, item.heading)  # it may have begun meanwhile
+        said = self.find_said(root, event)
+        if said is not None:
+            if self.agent.conversations.has_work(said.snapshot, root):  # a crash has left it
+                result = await self.go_on(root, said, hold, hooks=item.hooks)
+            else:
+                result = self.build_result(said.snapshot, root, item.hooks)
+            hold.note(self.describe(root))
+            return result
         if item.follows is not None:
             # Asked under the lease: nobody appends between this look and the first record of the turn.
             newest = self._store.read_last_line(root)
@@ -224,8 +236,8 @@ class Turns:
                 loaded_conversation = None  # the log has gone on
             if started is None and options is not None:
                 started = await self.agent.plan_turn(root, event.message, options, item.hooks.answer_form)
-                if event.author:
-                    started = replace(started, author=event.author)
+                if event.author or event.key:
+                    started = replace(started, author=event.author, key=event.key)
             started = started or self._repeat_settings(root, event)
             service, heading = started.settings.service, item.heading or NO_HEADING
             driver = conversations.open_driver(root, service, loaded=loaded_conversation, heading=heading)
@@ -244,6 +256,26 @@ class Turns:
         hold.note(result, driver)
         return result
 
+    def find_said(self, conversation: str, event: Event) -> ReplayedConversation | None:
+        """A conversation as its turn left it that has a message with this key; None where none has.
+
+        A turn that ended in an error is no answer to its message: that one is said again.
+
+        Raises:
+            TurnChanged: another message had the key.
+        """
+        if not isinstance(event, UserSaid) or not event.key:
+            return None
+        found = find_keyed_message(self._store, conversation, event.key)
+        if found is None:
+            return None
+        if not self.agent.conversations.is_same_message(event.message, found.event["message"]):
+            raise build_used_key_error(event.key, "another message")
+        at = None if found.end is None else found.end - 1
+        left = load_conversation(self._store, conversation, at)
+        assert left is not None, "the message is in it"
+        return None if left.snapshot.is_over and left.snapshot.error is not None else left
+
     def _repeat_settings(self, conversation: str, event: UserSaid) -> TurnStarted:
         """Begin a turn with a message that came too late for the turn before, under the same settings."""
         before = self.load_turn(conversation).snapshot
@@ -254,6 +286,7 @@ class Turns:
             settings=before.settings,
             variables=before.variables,
             author=event.author,
+            key=event.key,
         )
 
     async def _keep_message(

@@ -48,7 +48,7 @@ def test_deltas_without_end_are_a_failed_call() -> None:
     """S3.10: a stream of small pieces without end ends at the greatest number of pieces."""
     result = asyncio.run(ask_flooding_host("deltas", {**ENTRIES["openai"], "timeout_s": 600}, stream=True))
     assert (result["kind"], result["retryable"]) == ("bad_response", False)
-    assert "more than 250000 pieces" in result["message"]
+    assert "more than 250,000 pieces" in result["message"]
     assert result["grown_mib"] < READING.reply_bytes / 2**20 + MARGIN_MIB
 
 

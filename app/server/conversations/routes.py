@@ -27,7 +27,7 @@ from toolchart.app.server.conversations.reading import find_named_conversation, 
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import read_own_history
-from toolchart.app.server.protocols.turns import find_begun_turn
+from toolchart.app.server.protocols.turns import find_begun_turn, find_said, run_message
 from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.family import find_root
@@ -107,10 +107,18 @@ async def send_message(request: Request) -> Response:
     require_words(form.message, form.attachments)
     site, name = get_site(request), find_named_conversation(request)
     claimed = site.claim(get_access(request), name)
-    if site.live_turns.is_running(name):
-        conversation = site.client_tools.choose_engine(name).conversation(name)
+    engine = site.client_tools.choose_engine(name)
+    options = cast("StreamOptions", {**_read_turn_options(form, []), **claimed})
+    said = await find_said(engine, name, form.message, options)
+    if said is not None and said.turn.is_over:
+        return _answer_result(name, said.turn)
+    if said is not None:
+        await site.live_turns.join(name)
+    elif site.live_turns.is_running(name):
+        author, key = claimed.get("author"), claimed.get("key")
         attachments = decode_attachments(form.attachments)
-        await conversation.asay(form.message, attachments=attachments, author=get_access(request).name)
+        conversation = engine.conversation(name)
+        await conversation.asay(form.message, attachments=attachments, author=author, key=key)
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
     return await _run_message(request, name, form, [], claimed)
 
@@ -119,11 +127,11 @@ async def _run_message(
     request: Request, name: str, form: MessageForm, history: list[dict[str, Any]], heading: StreamOptions
 ) -> Response:
     options: TurnOptions = {**_read_turn_options(form, history), **heading}
-    engine = get_site(request).client_tools.choose_engine(name)
+    site = get_site(request)
+    engine = site.client_tools.choose_engine(name)
 
     async def run_turn(on_delta: DeltaObserver) -> Turn:
-        options["on_delta"] = on_delta
-        return await engine.arun(form.message, **options)
+        return await run_message(site, engine, form.message, **{**options, "on_delta": on_delta})
 
     return await _answer_turn(request, name, run_turn, begins_turn=True)
 

@@ -42,6 +42,7 @@ from toolchart.app.server.protocols.turns import (
     begin_once,
     compare_with_begun,
     continue_turn,
+    find_said,
     finish_turn,
     put_before,
     read_answers,
@@ -405,9 +406,16 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     site, access = get_site(request), get_access(request)
     model = find_model(site.engine.spec, form.model)
     previous = read_response_id(form.previous_response_id) if form.previous_response_id else None
+    options: StreamOptions = {**turn.options, "handler": model.handler}
     if previous is not None:
+        options.pop("history", None)
+        site.require_conversation(access, previous.conversation)
+        if (
+            not turn.answers
+            and (opened := await _find_said(request, form, turn, previous, options)) is not None
+        ):
+            return opened
         require_newest(site.get_log(access), previous)
-    options: StreamOptions
     if turn.answers:
         answers = read_answers(site, turn.answers, access)
         root = answers[0].item.root
@@ -418,7 +426,6 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
     if previous is None and (keyed := name_by_key(request)) is not None:
-        options = {**turn.options, "handler": model.handler}
         return await _open_keyed(site, access, keyed, turn, options, is_background=bool(form.background))
     conversation = previous.conversation if previous is not None else generate_conversation_id()
     # Where a turn is open, the message is for that one.
@@ -426,19 +433,52 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     name = _name_response(site, conversation, is_new_turn=is_new_turn)
     if previous is not None and name.turn != previous.turn + is_new_turn:
         raise Refusal(409, _NOT_NEWEST)
-    options = {**turn.options, "handler": model.handler, "conversation": conversation}
-    if previous is not None:
-        options.pop("history", None)
+    options["conversation"] = conversation
     engine = site.client_tools.choose_engine(conversation, turn.tools)
     # Two clients may have seen the same newest response, also at two servers: the log lets one of them go on.
     follows = name.seq - 1 if previous is not None and is_new_turn else None
     try:
         pieces = await start_turn(site, engine, access, turn.message, follows=follows, **options)
     except LogConflict:
-        if follows is None:
+        if previous is None or follows is None:
             raise
+        # Another server may have begun the turn of the same request meanwhile.
+        if (opened := await _find_said(request, form, turn, previous, options)) is not None:
+            return opened
         raise Refusal(409, _NOT_NEWEST) from None
     return _OpenResponse(name=name, pieces=pieces)
+
+
+async def _find_said(
+    request: Request, form: ResponseForm, turn: ChatTurn, previous: ResponseName, options: StreamOptions
+) -> _OpenResponse | None:
+    """The response of a request with a key that goes on after another response, where the same request has
+    begun it before; given as the log has it when its turn rests, in the background as it is now.
+
+    None where nothing was begun, and where its turn ended in an error.
+
+    Raises:
+        Refusal: 404; the conversation exists, and not for this access. 422; another request had the key.
+    """
+    site, access, conversation = get_site(request), get_access(request), previous.conversation
+    engine = site.client_tools.choose_engine(conversation, turn.tools)
+    claimed: StreamOptions = {**options, **site.claim(access, conversation)}
+    said = await find_said(engine, conversation, turn.message, claimed)
+    if said is None:
+        return None
+    names = await asyncio.to_thread(lambda: list(iterate_responses(site.engine, conversation)))
+    name = next(name for name in reversed(names) if name.seq <= said.seq)
+    if form.background and await asyncio.to_thread(_is_in_progress, site, name):
+        return _OpenResponse(name=name, pieces=None)
+    if not said.turn.is_over:
+        await finish_turn(await start_turn(site, engine, access, turn.message, **claimed))
+    return await _read_opened(site, name)
+
+
+async def _read_opened(site: Site, name: ResponseName) -> _OpenResponse:
+    """A response as the log has it."""
+    steps, _ = await asyncio.to_thread(_read_steps, site.engine, name)
+    return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
 
 
 async def _open_keyed(
@@ -469,9 +509,7 @@ async def _open_keyed(
         return _OpenResponse(name=name, pieces=pieces)
     result = await finish_turn(pieces)
     # A turn that failed was tried again in a fork, which has the answer.
-    name = ResponseName(conversation=result.conversation, turn=1, seq=0)
-    steps, _ = await asyncio.to_thread(_read_steps, site.engine, name)
-    return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
+    return await _read_opened(site, ResponseName(conversation=result.conversation, turn=1, seq=0))
 
 
 def _is_in_progress(site: Site, name: ResponseName) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime
+from functools import partial
 from types import CoroutineType
 from typing import Any, TypeAlias, Unpack
 
@@ -27,8 +28,10 @@ from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import Turn
 from toolchart.engine.runtime.streaming import Piece, StepTaken, stream_turn
 from toolchart.engine.runtime.turn_identity import TurnDifference
+from toolchart.engine.turns.inbox import HANDED_OVER
+from toolchart.engine.turns.once import SaidMessage
 from toolchart.states.effects import CallModel, RunAgent
-from toolchart.states.errors import LogConflict
+from toolchart.states.errors import LeaseHeld, LogConflict, TurnChanged
 from toolchart.states.events import Decided
 from toolchart.states.messages import Doubt, TextDelta, TextWithdrawn
 from toolchart.states.snapshot import Snapshot
@@ -83,19 +86,71 @@ async def start_turn(
 ) -> Pieces:
     """Begin a turn in a conversation of the access, or in a new one; closing the stream cancels it.
 
+    Where the conversation has the message of this request already, as its key says, the turn that has it goes
+    on, is waited for or is read; its result is then the only piece.
+
     Args:
         follows: the record right after which it begins, or not at all; None is any.
 
     Raises:
         LogConflict: the conversation has a later record.
-        Refusal: 404; the conversation exists, and not for this access. 429; too many turns run. 503; the
-            server stops.
+        Refusal: 404; the conversation exists, and not for this access. 422; the key had another message.
+            429; too many turns run. 503; the server stops.
         SpecError: the turn cannot begin; nothing was written.
     """
     conversation = options.get("conversation") or generate_conversation_id()
     options = {**options, **site.claim(access, conversation)}
-    pieces = engine.conversation(conversation).stream(message, follows=follows, **options)
-    return await _start(_hold_slot(site, pieces))
+    await find_said(engine, conversation, message, options)
+    run_turn = partial(run_message, site, engine, message, follows=follows, **options)
+    return await _start(_hold_slot(site, stream_turn(run_turn, options.get("output_type"))))
+
+
+async def find_said(
+    engine: Engine, conversation: str, message: str, options: StreamOptions
+) -> SaidMessage | None:
+    """Where a conversation has the message of a request already, as its key says; None where it has not.
+
+    Raises:
+        Refusal: 422; the key had another message with it.
+    """
+    try:
+        return await engine.once.find_said(conversation, message, TurnOptions(**options))
+    except TurnChanged:
+        raise refuse_other_request() from None
+
+
+async def run_message(site: Site, engine: Engine, message: str, **options: Any) -> Turn:
+    """Run a turn of a conversation, as `Engine.arun`; where somebody else runs the turn that has the message
+    already, as its key says, wait for what they make of it.
+
+    Raises:
+        LogConflict: the conversation has a later record than the request follows.
+        Refusal: 422; the key had another message with it.
+    """
+    conversation, key, follows = options["conversation"], options.get("key"), options.get("follows")
+    while True:
+        try:
+            result = await engine.arun(message, **options)
+            if not key or HANDED_OVER not in result.warnings:
+                return result
+            # Another worker holds the conversation. It runs the turn of this request; or, where what is over
+            # is the turn before, it is about to begin or to take the message.
+            if not (result.is_over or engine.once.find_message(conversation, key) is not None):
+                return result
+        except TurnChanged:
+            raise refuse_other_request() from None
+        except LogConflict as error:
+            if not key:
+                raise
+            if engine.once.find_message(conversation, key) is None:
+                newest = engine.store.read_last_line(conversation)
+                has_gone_on = (None if newest is None else newest[0]) != follows
+                # Where it has not, another server may be about to write the first record of the same request.
+                if has_gone_on or not isinstance(error, LeaseHeld):
+                    raise
+        if site.is_stopping:
+            raise TurnStopped(conversation)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def begin_once(

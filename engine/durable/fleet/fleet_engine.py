@@ -35,6 +35,7 @@ from toolchart.engine.turns.turn import Turns, build_later_record_error
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.ports import SUBMISSION_KEY, Store
+from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -119,7 +120,20 @@ class FleetEngine(Engine):
 
     async def _begin_turn(self, name: str, message: str, options: TurnOptions, follows: int | None) -> Turn:
         """As `Engine._begin_turn`; a worker runs the turn."""
-        return await self.hand_over(name, message, options, follows=follows)
+        key = options.get("key")
+        free_key = self.find_free_key(name, key) if key else None
+        return await self.hand_over(name, message, options, follows=follows, key=free_key)
+
+    def find_free_key(self, name: str, key: str) -> str:
+        """The key of a message for workers, of which no worker has taken one.
+
+        All who send the message now have the same. Where a worker took it and could not begin, or its turn
+        ended in an error, the next try has a key of its own.
+        """
+        number = 1
+        while self.store.read_submission(name, f"{SUBMISSION_KEY}{key}/{number}") == b"":
+            number += 1
+        return f"{key}/{number}"
 
     async def hand_over(
         self,
@@ -145,6 +159,9 @@ class FleetEngine(Engine):
         if heading is not None:
             require_heading(self.store, name, heading)
             self.owners.forget(name)
+        said = self._turns.find_said(name, UserSaid(message=message, key=options.get("key") or ""))
+        if said is not None:
+            return await self.follow_open_turn(name, said.snapshot, build_hooks(options))
         if options.get("history"):
             self._agent.require_no_messages(name)
         self._agent.check_turn(message, options)
@@ -154,6 +171,17 @@ class FleetEngine(Engine):
         data = await encode_turn_options(options)
         stretch = await self.client.begin_turn(message, conversation=name, key=key, options=data)
         return await self.follow(stretch, build_hooks(options), first_seq)
+
+    async def follow_open_turn(self, name: str, snapshot: Snapshot, hooks: TurnHooks) -> Turn:
+        """The result of a turn when it rests: a worker goes on with it, where it has work.
+
+        Args:
+            snapshot: where the log has it.
+        """
+        if snapshot.is_over or not self._turns.has_work(name):
+            return self._turns.build_result(snapshot, name, hooks)
+        first_seq = self.find_next_seq(name)
+        return await self.follow(await self.client.resume(name), hooks, first_seq)
 
     def conversation(self, conversation: str | None = None, *, owner: str | None = None) -> FleetConversation:
         """As `Engine.conversation`; workers run its turns."""
@@ -248,20 +276,14 @@ class FleetRuns(SingleRuns):
     async def _begin(self, name: str, item: Item) -> Turn:
         assert item.options is not None, "it may begin a turn"
         assert isinstance(item.event, UserSaid), "a message"
-        # One key for all who begin this turn now. Where a worker took the message and could not begin, there
-        # is no record, and the next try has a key of its own.
-        number = 1
-        while self._store.read_submission(name, f"{SUBMISSION_KEY}once/{number}") == b"":
-            number += 1
+        key = self._fleet.find_free_key(name, "once")
         if self._store.read_last_line(name) is not None:
             raise build_begun_error(name)
-        return await self._fleet.hand_over(name, item.event.message, item.options, key=f"once/{number}")
+        return await self._fleet.hand_over(name, item.event.message, item.options, key=key)
 
     async def _resume(self, attempt: str, hooks: TurnHooks) -> Turn:
-        if not self._turns.has_work(attempt):
-            return self._turns.describe(attempt, hooks)
-        first_seq = self._fleet.find_next_seq(attempt)
-        return await self._fleet.follow(await self._fleet.client.resume(attempt), hooks, first_seq)
+        snapshot = self._turns.load_turn(attempt).snapshot
+        return await self._fleet.follow_open_turn(attempt, snapshot, hooks)
 
     async def _try_again(self, item: Item, attempt: str, seq: int) -> Turn:
         fork = await super()._try_again(item, attempt, seq)
@@ -330,8 +352,8 @@ class FleetConversation(Conversation):
         key: str | None = None,
     ) -> None:
         """As `Conversation.asay`; a worker gets the message, or begins the next turn with it."""
-        event = await build_user_said(message, attachments, author or "")
-        await self._fleet.client.wake(await self.apost(event, key=key))
+        event = await build_user_said(message, attachments, author or "", key or "")
+        await self._fleet.client.wake(await self.apost(event))
 
     @property
     def is_running(self) -> bool:

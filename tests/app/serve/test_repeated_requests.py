@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,6 +18,7 @@ from killed_process import die, run_forked
 from served import bearer, make_site, open_client, serve
 
 from toolchart.app.server.application import list_endpoints
+from toolchart.app.server.openai_api.response_ids import ResponseName
 from toolchart.app.server.repeated_requests import get_kept_answers
 from toolchart.app.server.site import Limits, Site
 from toolchart.engine import Engine
@@ -189,12 +191,12 @@ async def test_ten_requests_with_one_key_are_one_turn(path: str, body: dict[str,
         assert (await post({**body, "user": "x"})).status_code == 422
 
 
-@pytest.mark.parametrize(("path", "body"), [row for row in STREAMED if row[0] != "/ag-ui"])
+@pytest.mark.parametrize(("path", "body"), STREAMED)
 async def test_what_a_key_has_begun_is_found_after_a_restart(
     path: str, body: dict[str, Any], tmp_path: Any
 ) -> None:
-    """By each protocol that makes up the id of a conversation, also as a stream, a request that comes again
-    to a new process on the same log gets the answer that the first one got; another body is refused (422)."""
+    """By each protocol, also as a stream, a request that comes again to a new process on the same log gets
+    the answer that the first one got; another body is refused (422)."""
     bodies = {path: body}
     for number, status in ((0, 200), (1, 200), (2, 422)):
         site = make_named_site(tmp_path / "log.db", ["begun", "two"] if number == 0 else ["two"])
@@ -251,11 +253,7 @@ def make_acting_site(log: Any, model: ActingModel) -> Site:
     return make_site(Engine(make_spec(name="agent"), log=log, providers={"model": model}))
 
 
-NAMED = [row for row in STREAMED if row[0] != "/ag-ui"]
-"""Those that make up the id of the conversation that they begin."""
-
-
-@pytest.mark.parametrize(("path", "body"), NAMED)
+@pytest.mark.parametrize(("path", "body"), STREAMED)
 async def test_a_killed_turn_is_the_turn_of_its_key(path: str, body: dict[str, Any], tmp_path: Any) -> None:
     """A server is killed while the model is asked. The one that starts then goes on with the turn by itself;
     the request that comes again meanwhile, and another one with it, wait for that turn and get its answer.
@@ -291,7 +289,7 @@ async def test_a_killed_turn_is_the_turn_of_its_key(path: str, body: dict[str, A
         assert (model.requests, count_turns(site)) == (1, 1)
 
 
-@pytest.mark.parametrize(("path", "body"), NAMED)
+@pytest.mark.parametrize(("path", "body"), STREAMED)
 async def test_two_servers_on_one_log_run_one_turn(path: str, body: dict[str, Any], tmp_path: Any) -> None:
     """A request that comes to two servers on one log at the same time begins one turn; both answer with
     it."""
@@ -323,6 +321,152 @@ async def test_a_failed_turn_is_tried_again_under_its_key(path: str, body: dict[
         assert "whole" in answers[0].text
         assert answers[0].content == answers[1].content
         assert model.requests == 2
+
+
+# -- messages that go on with a conversation -----------------------------------------------------------------
+
+CONTINUED = [
+    ("/api/conversations/thread/messages", {"message": "go on"}),
+    ("/v1/responses", {"model": "agent", "input": "go on"}),
+    ("/v1/responses", {"model": "agent", "input": "go on", "stream": True}),
+    ("/ag-ui", {**DOORS["/ag-ui"], "messages": [{**MESSAGES[0], "content": "go on"}]}),
+]
+"""Doors that go on with the conversation `thread`: path and body."""
+
+
+async def begin_thread(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Begin the conversation `thread`; the body that goes on with it."""
+    beginning = {"message": "begin", "conversation": "thread"}
+    assert (await client.post("/api/conversations", json=beginning)).is_success
+    first = ResponseName(conversation="thread", turn=1, seq=0)
+    return {**body, "previous_response_id": first.id} if path == "/v1/responses" else body
+
+
+@pytest.mark.parametrize(("path", "body"), CONTINUED)
+async def test_a_message_that_goes_on_is_found_after_a_restart(
+    path: str, body: dict[str, Any], tmp_path: Any
+) -> None:
+    """A message with a key to a conversation that exists is said once: sent again to the same server, whose
+    kept answers are gone, and to a new one on the log, also after another message, it gets the answer that it
+    got first. Another body with the key is refused (422), and begins nothing."""
+    texts: list[str] = []
+    for number in range(2):
+        site = make_named_site(tmp_path / "log.db", [f"reply {4 * number + each}" for each in range(4)])
+        async with open_client(site) as client:
+            if number == 0:
+                body = await begin_thread(client, path, body)
+            for _ in range(2):
+                answer = await client.post(path, json=body, headers=key("k1"))
+                assert answer.status_code == 200, answer.text
+                texts.append(answer.text)
+                get_kept_answers(site).forget(["thread"])
+            await client.post("/api/conversations/thread/messages", json={"message": f"other {number}"})
+            other = {
+                name: "ho" if value == "go on" else [{**MESSAGES[0], "content": "ho"}]
+                for name, value in body.items()
+                if name in ("message", "input", "messages")
+            }
+            refused = await client.post(path, json={**body, **other}, headers=key("k1"))
+            assert (refused.status_code, "another request" in refused.text) == (422, True), refused.text
+            turns = count_turns(site)
+    assert all("reply 1" in text for text in texts), texts
+    assert turns == 4
+    if path != "/ag-ui":
+        assert find_id(texts[0]) is not None
+        assert {find_id(text) for text in texts} == {find_id(texts[0])}
+
+
+def find_id(text: str) -> str | None:
+    """The id of the conversation, or of the first response, that an answer names."""
+    found = re.search(r'"(?:conversation|id)":"((?:resp_|thread)[^"]*)"', text)
+    return found.group(1) if found is not None else None
+
+
+@pytest.mark.parametrize(("path", "body"), CONTINUED)
+async def test_a_killed_turn_that_went_on_is_the_turn_of_its_key(
+    path: str, body: dict[str, Any], tmp_path: Any
+) -> None:
+    """A server is killed while the model is asked for a message that goes on with a conversation. The one
+    that starts then goes on with the turn by itself; requests that come again meanwhile wait for that turn
+    and get its answer. The model is asked once more, and nothing is said twice."""
+    log, asked, may_answer = tmp_path / "log.db", asyncio.Event(), asyncio.Event()
+    async with open_client(make_acting_site(log, ActingModel(answer_whole))) as client:
+        body = await begin_thread(client, path, body)
+
+    async def post_and_die() -> None:
+        async with open_client(make_acting_site(log, ActingModel(die_in_reply))) as client:
+            await client.post(path, json=body, headers=key("k1"))
+
+    def run() -> None:
+        thread = threading.Thread(target=asyncio.run, args=(post_and_die(),))
+        thread.start()
+        thread.join()
+
+    async def answer_late() -> Reply:
+        asked.set()
+        await may_answer.wait()
+        return Reply(content="second", finish_reason="stop")
+
+    assert run_forked(run)
+    model = ActingModel(answer_late)
+    site = make_acting_site(log, model)
+    async with open_client(site) as client:
+        await asked.wait()  # the server has taken the turn up
+        posts = [asyncio.create_task(client.post(path, json=body, headers=key("k1"))) for _ in range(2)]
+        done, _ = await asyncio.wait(posts, timeout=0.3)
+        assert not done, "nobody is refused"
+        may_answer.set()
+        answers = await asyncio.gather(*posts)
+        assert {answer.status_code for answer in answers} == {200}, answers[0].text
+        assert all("second" in answer.text for answer in answers)
+        assert (model.requests, count_turns(site)) == (1, 2)
+        assert b'"type":"user_said"' not in b"".join(site.engine.store.read_lines("thread"))
+
+
+@pytest.mark.parametrize(("path", "body"), CONTINUED)
+async def test_two_servers_go_on_once(path: str, body: dict[str, Any], tmp_path: Any) -> None:
+    """A message with a key that goes on with a conversation, sent to two servers on one log at the same time,
+    is one turn; both answer with it."""
+    model = ActingModel(answer_whole)
+    sites = [make_acting_site(tmp_path / "log.db", model) for _ in range(2)]
+    async with open_client(sites[0]) as first, open_client(sites[1]) as second:
+        body = await begin_thread(first, path, body)
+        posts = [client.post(path, json=body, headers=key("k1")) for client in (first, second)]
+        answers = await asyncio.gather(*posts)
+        assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+        assert all("whole" in answer.text for answer in answers), [answer.text for answer in answers]
+        assert (model.requests, count_turns(sites[0])) == (2, 2)
+        assert b'"type":"user_said"' not in b"".join(sites[0].engine.store.read_lines("thread"))
+
+
+async def test_a_background_response_that_goes_on_is_found_after_a_restart(tmp_path: Any) -> None:
+    """A request with a key for a response in the background that goes on after another one gets the same
+    response from a new server: as it stands while its turn runs, and whole afterwards."""
+    log, may_answer = tmp_path / "log.db", asyncio.Event()
+
+    async def answer_late() -> Reply:
+        await may_answer.wait()
+        return await answer_whole()
+
+    body = {"model": "agent", "input": "go on", "background": True}
+    first = make_acting_site(log, ActingModel(answer_whole, answer_late))
+    async with open_client(first) as client, open_client(make_acting_site(log, ActingModel(fail))) as other:
+        body = await begin_thread(client, "/v1/responses", body)
+        begun = (await client.post("/v1/responses", json=body, headers=key("k1"))).json()
+        again = (await other.post("/v1/responses", json=body, headers=key("k1"))).json()
+        assert (begun["status"], again["status"]) == ("in_progress", "in_progress")
+        may_answer.set()
+        done = begun
+        for _ in range(1000):
+            done = (await client.get(f"/v1/responses/{begun['id']}")).json()
+            if done["status"] != "in_progress":
+                break
+            await asyncio.sleep(0.01)
+        get_kept_answers(first).forget(["thread"])
+        last = (await client.post("/v1/responses", json=body, headers=key("k1"))).json()
+        assert {row["id"] for row in (begun, again, done, last)} == {begun["id"]}
+        assert (done["status"], last["status"]) == ("completed", "completed")
+        assert count_turns(first) == 2
 
 
 async def test_what_was_decided_is_kept_also_where_its_turn_fails() -> None:
@@ -431,8 +575,8 @@ async def test_what_is_kept_of_others_stays() -> None:
 
 
 async def test_the_oldest_answers_go_first() -> None:
-    """Not more answers are kept than the limits say, in number and in bytes; a request that comes after its
-    answer was dropped is another one."""
+    """Not more answers are kept than the limits say, in number and in bytes. A request that comes after its
+    answer was dropped is answered from the log: it is not said again."""
     for limits in (Limits(kept_answers=2), Limits(kept_answer_bytes=2000)):
         site = make_site(make_engine([f"{number}".rjust(400, "x") for number in range(9)]), limits=limits)
         async with open_client(site) as client:
@@ -444,4 +588,5 @@ async def test_the_oldest_answers_go_first() -> None:
 
             first = [await say(name) for name in ("a", "b", "c", "d")]
             assert await say("d") == first[3]
-            assert await say("a") not in first
+            assert len(get_kept_answers(site).list_conversations()) == 1
+            assert await say("a") == first[0]
