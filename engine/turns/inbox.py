@@ -36,7 +36,7 @@ from toolchart.engine.runtime.waiting import (
     waits_for_answer,
     waits_for_decision,
 )
-from toolchart.engine.turns.items import Item, complete_message
+from toolchart.engine.turns.items import Item, complete_message, require_key
 from toolchart.engine.turns.lease import Leases
 from toolchart.engine.turns.turn import (
     MESSAGE_WAITS,
@@ -149,6 +149,8 @@ class Inbox:
         Raises:
             IllegalEvent, SpecError: nothing waits for it; nothing was written.
         """
+        if isinstance(item.event, UserSaid):
+            require_key(item.event.key)
         item = self._address(item)
         root = find_root(self._store, item.conversation)
         await self._post(root, item)

@@ -19,6 +19,7 @@ from toolchart.engine.durable.performing import LocalHost
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, NotFound, ProviderError, SpecError, TurnChanged
+from toolchart.states.events import UserSaid
 from toolchart.states.messages import Reply, Request
 
 
@@ -96,7 +97,12 @@ async def test_a_key_has_one_message() -> None:
                 gate.set()
                 await turn
         for wrong in ("x" * 513, 7):
-            for send in (engine.arun("ho", conversation="c", key=wrong), handle.asay("ho", key=wrong)):  # type: ignore[arg-type]
+            said = UserSaid(message="ho", key=wrong)  # type: ignore[arg-type]
+            for send in (
+                engine.arun("ho", conversation="c", key=wrong),  # type: ignore[arg-type]
+                handle.asay("ho", key=wrong),  # type: ignore[arg-type]
+                handle.apost(said),
+            ):
                 with pytest.raises(SpecError, match="the key of a message is a text of at most 512"):
                     await send
         assert list_messages(engine) == ["hi"]

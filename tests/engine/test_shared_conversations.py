@@ -235,10 +235,10 @@ async def test_another_message_under_a_key_that_waits_is_an_error(kind: str, tmp
     engine = make_engine(make_address(kind, tmp_path), lambda arguments: "paid", approval=True)
     await engine.arun("go", conversation="c")
     for _ in range(2):
-        await engine.conversation("c").apost(UserSaid(message="be quick"), key="k")
+        await engine.conversation("c").apost(UserSaid(message="be quick", key="k"))
     with pytest.raises(TurnChanged, match="key 'k' was used with another message"):
-        await engine.conversation("c").apost(UserSaid(message="be slow"), key="k")
-    await engine.conversation("c").apost(UserSaid(message="be slow"), key="l")
+        await engine.conversation("c").apost(UserSaid(message="be slow", key="k"))
+    await engine.conversation("c").apost(UserSaid(message="be slow", key="l"))
     assert len(engine.store.read_inbox(["c"])) == 2
     await engine.aclose()
 
