@@ -260,7 +260,16 @@ WithdrawalReason = Literal["form", "calls", "chart", "failure"]
 without it, or it was broken off."""
 
 
-class TextDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class TextDelta(
+    Value,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    gc=False,
+    tag_field="type",
+    tag="text_delta",
+):
     """More text of the answer."""
 
     text: str
@@ -268,7 +277,15 @@ class TextDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     """Why it may still be withdrawn; adapters leave it empty."""
 
 
-class TextWithdrawn(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TextWithdrawn(
+    Value,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+    tag="text_withdrawn",
+):
     """All text that came before is no part of the answer. Text that comes after it begins the answer anew."""
 
     reason: WithdrawalReason
@@ -276,7 +293,9 @@ class TextWithdrawn(Value, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The beginning of that text that stands nevertheless: it is said again right after this."""
 
 
-class ResultDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultDelta(
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="result_delta"
+):
     """More text of a model call whose result has a name (`as`): a draft or a verdict, and no answer."""
 
     result: str
@@ -284,13 +303,17 @@ class ResultDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: str
 
 
-class ReasoningDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReasoningDelta(
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="reasoning_delta"
+):
     """More reasoning text, which is not part of the answer."""
 
     text: str
 
 
-class CallStarted(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallStarted(
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="call_started"
+):
     """The model began a tool call."""
 
     index: int
@@ -298,14 +321,18 @@ class CallStarted(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
 
 
-class CallArguments(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallArguments(
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="call_arguments"
+):
     """More of a call's argument text. It can be parsed only when the reply is complete."""
 
     index: int
     text: str
 
 
-class PartDelta(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartDelta(
+    Value, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="part_delta"
+):
     """A picture, a sound, a file, a source of the answer, or a call that the host ran itself."""
 
     index: int
@@ -329,4 +356,6 @@ _DELTA_KINDS = {
 
 def encode_delta(delta: Delta) -> dict[str, Any]:
     """The delta as JSON data, in the form that the log stores."""
-    return {"kind": _DELTA_KINDS[type(delta)], **to_builtins(delta)}
+    data = to_builtins(delta)
+    del data["type"]  # that of a stream; the log has a word of its own
+    return {"kind": _DELTA_KINDS[type(delta)], **data}

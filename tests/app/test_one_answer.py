@@ -361,9 +361,9 @@ def follow_own_api(door: Door) -> str:
                 if not line.startswith("data: "):
                     continue
                 data = json.loads(line[6:])
-                if kind == "delta" and data["type"] == "TextWithdrawn":
+                if kind == "delta" and data["type"] == "text_withdrawn":
                     texts.clear()
-                if kind == "delta" and data["type"] == "TextDelta":
+                if kind == "delta" and data["type"] == "text_delta":
                     texts.append(data["text"])
                 if kind == "result" and data.get("pending_approvals"):
                     assert not texts

@@ -159,9 +159,11 @@ def test_what_is_no_value_has_no_schema() -> None:
 
 @pytest.mark.parametrize("output_type", [None, Answer])
 def test_every_piece_of_a_stream_is_json_data(output_type: Any) -> None:
-    """A program sends the pieces of a turn on as they come: each is JSON data, and a step says so."""
+    """A program sends the pieces of a turn on as they come: each is JSON data whose `type` says what it is;
+    only the result, which is the last, has none."""
     model = ScriptedModel(call_tool("calculator", expression="1+1"), '{"text": "yes"}')
     agent = toolchart.Agent(model, tools=[{"name": "calculator"}], output_type=output_type or str)
     pieces = list(agent.stream_blocking("Go.", log="memory"))
-    types_ = {json.loads(json.dumps(piece.to_dict())).get("type") for piece in pieces}
-    assert types_ >= {"step_taken", None} | ({"partial_output"} if output_type else set())
+    kinds = [json.loads(json.dumps(piece.to_dict())).get("type") for piece in pieces]
+    assert (kinds[-1], None in kinds[:-1]) == (None, False)
+    assert set(kinds) >= {"step_taken", "text_delta"} | ({"partial_output"} if output_type else set())

@@ -157,8 +157,7 @@ class Feeds:
             words.append(delta.text)
         feed = self._feeds.get(conversation)
         if feed is not None:
-            data = {"type": type(delta).__name__, **msgspec.to_builtins(delta)}
-            feed.publish(ServerEvent(event="delta", data=data), words)
+            feed.publish(ServerEvent(event="delta", data=delta.to_dict()), words)
 
     def publish_result(self, conversation: str, result: dict[str, Any]) -> None:
         """Give the result of a turn to those who follow it."""

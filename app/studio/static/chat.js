@@ -261,16 +261,16 @@ function readRecord(event) {
 }
 
 function takeDelta(delta) {
-  if (delta.type === "TextWithdrawn") {
+  if (delta.type === "text_withdrawn") {
     endWriting();
-  } else if (delta.type === "TextDelta") {
+  } else if (delta.type === "text_delta") {
     const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
     writing ??= addBubble("assistant", "");
     writing.append(delta.text);
     if (isAtEnd) {
       scrollToEnd();
     }
-  } else if (delta.type === "PartDelta" && delta.part.type !== "audio") { // a sound is whole with its reply
+  } else if (delta.type === "part_delta" && delta.part.type !== "audio") { // a sound is whole with its reply
     writing ??= addBubble("assistant", "");
     const part = showPart(delta.part);
     part.dataset.index = delta.index;
@@ -298,7 +298,7 @@ function follow() {
     endWriting();
     const { text } = JSON.parse(event.data);
     if (text) {
-      takeDelta({ type: "TextDelta", text });
+      takeDelta({ type: "text_delta", text });
     }
   });
   stream.addEventListener("result", () => {
