@@ -565,9 +565,13 @@ class Agent(Generic[Deps, Output]):
 
     def check(self) -> CheckReport:
         """Prove what `toolchart check` proves of a spec: every turn ends, nothing runs unapproved, ..."""
-        spec = self.spec()
-        chart, options = describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
+        chart, options = self.describe_chart()
         return check(chart, **options)
+
+    def describe_chart(self) -> tuple[Chart, dict[str, Any]]:
+        """The chart that the agent's turns run, and the options of `check` that its limits and tools give."""
+        spec = self.spec()
+        return describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
 
     def draw(self, format_name: str = "mermaid") -> str | bytes:
         """The chart as a diagram: `text`, `mermaid`, `dot`, `svg`, ... (docs/diagrams.md).
@@ -611,18 +615,40 @@ class Agent(Generic[Deps, Output]):
             value = self.check_dependencies(dependencies)
         elif self._dependencies is not _NO_DEPENDENCIES:
             value = _MissingDependencies(self.name, self._describe_dependencies())
-        override = self._override.get()
-        agent_providers = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
-        spec = self.spec()
-        engine = Engine(
-            spec,
-            functions=self._list_functions(),
-            dependencies=value,
-            prompt_variables=self._list_prompt_variables(),
-            providers=agent_providers,
-            **options,
-        )
+        engine = Engine(**self.list_engine_options(), dependencies=value, **options)
         return OpenAgent(engine, self, needs_dependencies=isinstance(value, _MissingDependencies))
+
+    def list_engine_options(self) -> dict[str, Any]:
+        """What `Engine` takes to run this agent: `spec`, and what of it is Python (`functions`,
+        `prompt_variables`, `providers`).
+
+        For programs that need an option of `Engine` which `open` does not have. The turns of such an engine
+        have no
+        type: `Turn.data` is what the schema of the answer says.
+
+        Raises:
+            SpecError: the agent cannot be used.
+        """
+        override = self._override.get()
+        return {
+            "spec": self.spec(),
+            "functions": self._list_functions(),
+            "prompt_variables": self._list_prompt_variables(),
+            "providers": {} if isinstance(override, (str, Mapping)) else self._list_providers(override),
+        }
+
+    def require_no_dependencies(self) -> None:
+        """Refuse an agent whose tools need dependencies, for who has none to give.
+
+        Raises:
+            SpecError: they do.
+        """
+        if self._dependencies is not _NO_DEPENDENCIES:
+            title = self._describe_dependencies()
+            raise SpecError(
+                f"the agent {self.name!r} takes dependencies ({title}), which only a program can give",
+                hint=f"run it from Python: agent.run(message, dependencies={title}(...))",
+            )
 
     def _list_providers(self, override: Provider | None) -> dict[str, Provider]:
         """The ready providers by the names of `llms` entries."""

@@ -29,7 +29,7 @@ from toolchart.app.cli.exit_codes import (
 )
 from toolchart.app.cli.parameters.configuration import set_defaults
 from toolchart.app.cli.parameters.options import log_option
-from toolchart.app.cli.terminal.output import keep_command_output_apart
+from toolchart.app.cli.terminal.output import echo, keep_command_output_apart
 from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
 from toolchart.states.reading_limits import require_limits
@@ -96,17 +96,32 @@ def _decode_argument(word: str, context: click.Context) -> str:
         raise click.UsageError(f"{word!a} is not UTF-8 text.", context) from None
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_FIRST_STEPS = """Toolchart runs LLM agents as declared state machines, and logs every step.
+
+  toolchart run quickstart "What is 17 * (23 + 4)?"    run a turn; offline, without a key
+  toolchart show                                       read what it did, step by step
+  toolchart init support --model openai:gpt-5-mini     begin an agent of your own
+
+All commands: toolchart --help"""
+"""What somebody reads who calls no command."""
+
+
+@click.group(
+    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @log_option
 @click.version_option(__version__, prog_name="toolchart")
 @click.pass_context
 def cli(context: click.Context, log: str | None) -> None:
-    """Run LLM tool loops that are declared as state machines, and inspect their logs.
+    """Run LLM agents that are declared as state machines, and inspect their logs.
 
     \b
     Try:  toolchart run quickstart "What is 17 * (23 + 4)?"
-          toolchart runs
+          toolchart show
     """
+    if context.invoked_subcommand is None:
+        echo(_FIRST_STEPS)
+        return
     set_defaults(context)
     require_limits()
     remember_environment()  # commands that only read a log strike secrets too

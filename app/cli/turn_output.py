@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import echo, get_output
@@ -176,6 +177,8 @@ def _print_notices(result: Turn) -> None:
         print_notice(
             f"toolchart: the turn ended in state {result.state!r}; {format_turn_error(result.error)}"
         )
+        if result.error.kind == "connection":
+            print_notice("  is the host running, and its address right? ask it: toolchart doctor AGENT")
         print_notice(f"  every step: {format_command('show', result.conversation)}")
 
 
@@ -262,7 +265,9 @@ def continue_turn(
     people: dict[str, Any] = {"approver": approver, "signer": choice.signer, "asker": asker}
     with (
         open_telemetry() as telemetry,
-        Engine(agent, observer=observer, telemetry=telemetry, **log, **people) as engine,
+        Engine(
+            **list_engine_options(agent), observer=observer, telemetry=telemetry, **log, **people
+        ) as engine,
         stop_on_signals(engine) as request,
     ):
         if approver is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -577,12 +577,27 @@ def classify_exception(error: Exception) -> ProviderError:
         return ProviderError(kind="timeout", message="the model host did not answer in time", retryable=True)
     if names & {"APIConnectionError", "TransportError", "ConnectionError", "OSError"}:
         reason = _clean_message(str(error.__cause__ or error)) or type(error).__name__
+        host = " ".join(["the model host", *_find_address(error)])
         return ProviderError(
-            kind="connection", message=f"the model host could not be reached: {reason}", retryable=True
+            kind="connection", message=f"{host} could not be reached: {reason}", retryable=True
         )
     if names & {"APIError", "ResponseError"}:  # an SDK's error for an error body inside a success
         return classify_http_error(200, _find_error_body(error))
     return build_bad_response_error(describe_error(error))
+
+
+def _find_address(error: BaseException | None) -> list[str]:
+    """Where a request went that got no answer, as `HOST:PORT`; none where the error does not say it."""
+    for _ in range(8):
+        if error is None:
+            break
+        with suppress(Exception):  # `httpx` raises where an error has no request
+            url = getattr(getattr(error, "request", None), "url", None)
+            if url is not None and url.host:
+                port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+                return [f"{url.host}:{port}" if port else url.host]
+        error = error.__cause__ or error.__context__
+    return []
 
 
 def _find_own_error(error: BaseException | None) -> ProviderError | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from command_line import SETUP
 
+from toolchart.app.cli.command_table import COMMANDS, find_module
 from toolchart.tools.builtin import calculator
 
 RunCli = Callable[..., Any]
@@ -62,3 +66,30 @@ def test_the_module_is_the_command(work_dir: Path) -> None:
         timeout=120,
     )
     assert (result.returncode, result.stdout.strip()) == (0, "2+3 = 5")
+
+
+def test_no_command_says_the_next_three(run_cli: RunCli) -> None:
+    """`toolchart` alone names three commands, exits with 0, and each of them works as printed, in that
+    order."""
+    result = run_cli()
+    assert (result.code, result.err) == (0, "")
+    commands = [
+        line.split("    ")[0].strip() for line in result.out.splitlines() if line.startswith("  toolchart")
+    ]
+    assert len(commands) == 3
+    for command in commands:
+        done = run_cli(*shlex.split(command)[1:])
+        assert (done.code, bool(done.out)) == (0, True), (command, done.err)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_a_help_is_a_block(run_cli: RunCli, name: str) -> None:
+    """No line end inside an example breaks the layout of a help: below `Example:` each line is indented
+    alike."""
+    lines = run_cli(name, "--help").out.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.startswith("  Example:  ")]
+    inner = import_module(find_module(name)).command
+    assert starts or isinstance(inner, click.Group), lines
+    for start in starts:
+        block = lines[start + 1 : lines.index("", start)]
+        assert all(line.startswith(" " * 12) and line[12] != " " for line in block), block

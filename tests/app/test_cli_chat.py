@@ -240,6 +240,21 @@ def test_words_are_seen_as_they_come(tmp_path: Path, term: str, columns: int) ->
         host.close()
 
 
+def test_what_was_said_before_a_cancel_is_shown(tmp_path: Path, run_cli: RunCli) -> None:
+    """Ctrl-C while an answer streams: the text that was seen until then stands in the log, and `show` prints
+    it."""
+    host = GatedHost(["The ", "first ", "words ", "and ", "others."])
+    try:
+        (tmp_path / "agent.yaml").write_text(host.agent, "utf-8")
+        host.let(3)
+        words = ["run", "agent.yaml", "hi", "--conversation", "c"]
+        code, _ = run_on_terminal(words, tmp_path, b"words")
+        assert code == 3
+        assert "model, until then: The first words" in run_cli("show", "c").out
+    finally:
+        host.close()
+
+
 PREVIEWED = [
     "a ",
     "**b** ",

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from command_line import run_on_terminal
 
 RunCli = Callable[..., Any]
 
@@ -47,3 +48,14 @@ def test_a_sequence_needs_a_conversation_and_a_fitting_format(run_cli: RunCli, c
     result = run_cli("draw", conversation, "--sequence", "--format", "dot")
     assert result.code == 2
     assert "mermaid" in result.err
+
+
+@pytest.mark.parametrize(("columns", "is_told"), [(80, True), (400, False)])
+def test_a_diagram_that_is_wider_than_the_terminal_says_how_to_see_it(
+    work_dir: Path, columns: int, is_told: bool
+) -> None:
+    """On a terminal whose lines break the diagram, the last line says how to see it whole; not where it
+    fits."""
+    shown = run_on_terminal(["draw", "full"], work_dir, COLUMNS=str(columns))[1]
+    assert ("toolchart draw full --format svg -o picture.svg" in shown) is is_told
+    assert (f"columns wide, and this terminal {columns}" in shown) is is_told

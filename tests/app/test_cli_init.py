@@ -86,3 +86,36 @@ def test_json_has_the_path_and_the_origin(run_cli: RunCli, work_dir: Path) -> No
     assert (result.code, result.err) == (0, "")
     assert json.loads(result.out) == {"path": "agents.yaml", "from": "triage"}
     assert (work_dir / "agents.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    "model", ["openai:gpt-5-mini", "ollama:qwen3:8b", "openai:1e5", "openai:yes", "openai:a b"]
+)
+def test_an_agent_of_a_model(run_cli: RunCli, work_dir: Path, model: str) -> None:
+    """`--model PROVIDER:MODEL` writes a small agent of that model, whose names are texts whatever they look
+    like. It checks clean, and its loaded form says provider, model and tools."""
+    result = run_cli("init", "support", "--model", model)
+    assert (result.code, result.out) == (0, "support.yaml\n")
+    text = (work_dir / "support.yaml").read_text("utf-8")
+    spec = yaml.safe_load(text)
+    assert len(text.splitlines()) == 12
+    assert ":".join(spec["llms"]["main"].values()) == model
+    assert [tool["name"] for tool in spec["tools"]["registry"]] == ["calculator", "get_current_datetime"]
+    assert json.loads(run_cli("check", "support.yaml", "--json").out)["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--model", "gpt-5"), "a model is named as PROVIDER:MODEL, not 'gpt-5'"),
+        (("--model", "opnai:gpt-5"), "did you mean 'openai'?"),
+        (("--model", "openai:m", "--from", "quickstart"), "leave out --model"),
+    ],
+)
+def test_a_model_that_is_none_writes_nothing(
+    run_cli: RunCli, work_dir: Path, words: tuple[str, ...], problem: str
+) -> None:
+    """A model without its provider, an unknown provider and two origins are errors with the next step."""
+    result = run_cli("init", "support", *words)
+    assert (result.code, problem in result.err) == (2, True), result.err
+    assert not (work_dir / "support.yaml").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
+from toolchart.app.cli.parameters.agents import find_python_agent, load_named_spec
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.document_files import read_document
 from toolchart.states.chart.loading import Chart
@@ -13,13 +14,16 @@ from toolchart.states.errors import NotFound, SpecError, suggest_name
 
 
 def resolve_chart(name: str) -> Chart | None:
-    """Return the chart of a shipped chart, a shipped agent or a file; None if the name is none of them.
+    """Return the chart of a shipped chart, a shipped agent, an agent in Python or a file; None if the name is
+    none of them.
 
     Raises:
         SpecError: the file is neither a chart nor an agent spec.
     """
     from toolchart.specs.loader import list_shipped_agents, load_spec
 
+    if (agent := find_python_agent(name)) is not None:
+        return agent.chart()
     if name in list_shipped_charts():
         return load_chart(name)
     if name in list_shipped_agents():
@@ -74,8 +78,7 @@ def load_child_charts(name: str, chart: Chart) -> dict[str, Chart]:
         SpecError: the name is not that of an agent.
     """
     from toolchart.specs.child_agents import build_child_spec, describe_agent
-    from toolchart.specs.loader import load_spec
 
-    spec = load_spec(name)
+    spec = load_named_spec(name)
     rows = [row for row in chart.vocabulary.declared.values() if row.kind == "run_agent"]
     return {row.name: load_spec_chart(build_child_spec(spec, describe_agent(row.parameters))) for row in rows}

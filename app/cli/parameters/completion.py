@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.specs.charts import list_shipped_charts
 
@@ -62,10 +63,8 @@ def list_conversation_ids(context: click.Context) -> Iterable[str]:
 
 
 def _load_agent(context: click.Context) -> Any:
-    from toolchart.specs.loader import load_spec
-
     # Before an option without its value click has not yet told which word is the spec.
-    return load_spec(str(context.params.get("spec") or context.args[0]))
+    return load_named_spec(str(context.params.get("spec") or context.args[0]))
 
 
 _COMPLETERS: dict[str, tuple[Completer, bool]] = {

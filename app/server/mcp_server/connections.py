@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TextIO, cast
 
@@ -43,11 +43,12 @@ def _get_access(context: Any) -> Access:
 
 
 def serve_stdio(
-    spec: str, *, limits: Limits, log: str | None, durability: str | None, output: TextIO
+    agent: Mapping[str, Any], *, limits: Limits, log: str | None, durability: str | None, output: TextIO
 ) -> None:
     """Serve an agent until standard input ends.
 
     Args:
+        agent: what `Engine` takes to run it.
         output: where the protocol goes; nothing else may print there, tools and imported modules included.
 
     Raises:
@@ -55,7 +56,7 @@ def serve_stdio(
         LogUnavailable: the log cannot be opened.
     """
     with open_telemetry() as telemetry:
-        engine = Engine(spec, log=log, durability=durability, telemetry=telemetry)
+        engine = Engine(**agent, log=log, durability=durability, telemetry=telemetry)
         asyncio.run(_serve_stdio(engine, limits, output))
 
 

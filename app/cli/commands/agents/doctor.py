@@ -7,11 +7,11 @@ from msgspec import to_builtins
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, style_text
 from toolchart.app.doctor import Check, check_environment
-from toolchart.specs.loader import load_spec
 
 _MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("?", "yellow")}
 
@@ -36,7 +36,7 @@ def command(spec: str | None, plugins: bool, as_json: bool, log: str | None) -> 
               toolchart doctor agent.yaml --json | jq 'select(.ok == false)'
     """
     has_failure = False
-    agent = load_spec(spec) if spec is not None else None
+    agent = load_named_spec(spec) if spec is not None else None
     for check in check_environment(agent, log, loads_plugins=plugins):
         has_failure = has_failure or check.ok is False
         if as_json:

@@ -12,13 +12,13 @@ from msgspec import to_builtins
 from toolchart.app.cli.commands.agents.models_validate import encode_rating, format_badge, results_option
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.providers.catalogs import list_models
 from toolchart.providers.entries import can_list_models
 from toolchart.providers.hosts import HOSTS
-from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import ProviderError, SpecError
@@ -104,7 +104,7 @@ def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) ->
             "--base-url needs --provider", hint="the entries of an agent have their own addresses"
         )
 
-    entries = load_spec(spec).llms.items()
+    entries = load_named_spec(spec).llms.items()
     hosted_entries = [(name, entry) for name, entry in entries if can_list_models(entry)]
     for name, entry in entries:
         if (name, entry) not in hosted_entries:

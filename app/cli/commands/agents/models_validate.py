@@ -12,6 +12,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
@@ -67,9 +68,8 @@ def validate_command(
               toolchart models validate agent.yaml --suite cases.yaml --json | jq .rate
     """
     from toolchart.engine.runtime.model_hosts import create_model_provider
-    from toolchart.specs.loader import load_spec
 
-    agent = load_spec(spec)
+    agent = load_named_spec(spec)
     entry, name = _find_llm(agent, llm), llm or next(iter(agent.llms))
     model_name = model or entry.model or _find_handler_model(agent, name)
     cases = _limit_cases(load_suite(suite), limit)

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
@@ -63,7 +64,7 @@ def try_command(spec: str, tool: str, arguments: str, yes: bool, as_json: bool) 
     """
     from toolchart.engine.runtime.engine import Engine
 
-    with Engine(spec, log="memory") as engine:
+    with Engine(**list_engine_options(spec), log="memory") as engine:
         for warning in (*engine.spec.warnings, *engine.tools.warnings):
             print_notice(f"warning: {warning}")
         if engine.tools.registry.get(tool) is None:
@@ -231,7 +232,7 @@ def _load_tools(spec: str | None) -> tuple[list[Tool], tuple[str, ...]]:
         return list(BUILTINS.values()), ()
     from toolchart.engine.runtime.engine import Engine
 
-    with Engine(spec, log="memory") as engine:
+    with Engine(**list_engine_options(spec), log="memory") as engine:
         return list(engine.tools.registry), (*engine.spec.warnings, *engine.tools.warnings)
 
 

@@ -10,6 +10,7 @@ import click
 
 from toolchart.app.chart_checks import format_bound
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.parameters.agents import find_python_agent
 from toolchart.app.cli.parameters.charts import suggest_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.output import echo
@@ -141,6 +142,9 @@ def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.tools.data_flow import describe_agent_chart
 
+    if (agent := find_python_agent(name)) is not None:
+        chart, options = agent.describe_chart()
+        return chart, agent.spec(), options
     path = Path(name)
     is_chart = name in list_shipped_charts()
     if not is_chart and name not in list_shipped_agents():

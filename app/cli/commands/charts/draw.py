@@ -8,11 +8,15 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
-from toolchart.app.cli.parameters.options import NameChoice, log_option
+from toolchart.app.cli.parameters.options import NameChoice, format_command, log_option
 from toolchart.app.cli.terminal.output import get_output
+from toolchart.app.cli.terminal.text import is_terminal, print_notice, terminal_width
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import RENDERERS, draw
 from toolchart.states.errors import SpecError
+
+_DRAWN_FORMS = ("text", "ascii", "table")
+"""Forms whose lines are a picture: broken lines cannot be read."""
 
 
 @click.command(short_help="Draw a chart, or the path of a conversation through it.")
@@ -59,7 +63,24 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
     else:
         get_output().buffer.write(data)
         get_output().buffer.flush()
+        _explain_width(name, form, data)
     return 0
+
+
+def _explain_width(name: str, form: str, data: bytes) -> None:
+    """Say how to see a diagram whole whose lines the terminal has broken."""
+    if form not in _DRAWN_FORMS or not is_terminal(get_output()):
+        return
+    from rich.cells import cell_len
+
+    width, columns = max(map(cell_len, data.decode().splitlines()), default=0), terminal_width()
+    if width > columns:
+        command = format_command("draw", name, "--format", form)
+        print_notice(
+            f"the diagram is {width} columns wide, and this terminal {columns}\n"
+            f"  see it whole:  {command} | less -S    or as a picture:  {format_command('draw', name)} "
+            f"--format svg -o picture.svg"
+        )
 
 
 def _draw_chart(name: str, form: str, log: str | None, unfold: bool) -> str | bytes:

@@ -9,6 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
 from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.terminal.output import echo
@@ -65,7 +66,7 @@ def command(
         if spec is None:
             report = decide_migration(store, name, _load_chart(str(chart)))
         else:
-            with Engine(spec, log=log, durability=durability) as engine:
+            with Engine(**list_engine_options(spec), log=log, durability=durability) as engine:
                 report = asyncio.run(migrate_conversation(engine, name, is_recorded=is_recorded))
     if as_json:
         print_json(_encode_report(report, is_recorded))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import dsn_option, log_option, parse_variables
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.durable.client import DurableClient, check_address
@@ -75,7 +76,7 @@ def command(
 async def _submit(spec: str, message: str, dsn: str, log: str, submission: dict[str, Any]) -> str:
     from toolchart.engine.durable.dbos_queue import DbosQueue
 
-    async with Engine(spec, log=log) as engine:
+    async with Engine(**list_engine_options(spec), log=log) as engine:
         queue = DbosQueue(dsn, engine.spec.name or "agent")
         try:
             return await DurableClient(engine, queue).submit(message, **submission)

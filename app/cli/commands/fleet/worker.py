@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import dsn_option, durability_option, log_option
 from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import GRACE_S
@@ -101,7 +102,8 @@ def command(
 
     async def work(provider: MeterProvider | None, telemetry: Telemetry | None) -> None:
         waits: Any = {"longest_wait_s": LONGEST_WAIT_S, "telemetry": telemetry, "park_after": park_after}
-        async with Engine(spec, log=log or dsn, durability=durability, **waits) as engine:
+        waits |= {"log": log or dsn, "durability": durability}
+        async with Engine(**list_engine_options(spec), **waits) as engine:
             await _work_until_signal(DbosWorker(engine, dsn, options, meter_provider=provider), grace_s)
 
     with _serve_metrics(metrics_address) as provider, open_telemetry(meter_provider=provider) as telemetry:

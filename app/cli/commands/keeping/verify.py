@@ -8,6 +8,7 @@ import click
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_public_keys, read_seal_key
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -17,7 +18,6 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading.chart_differences import OwnCharts
 from toolchart.engine.reading.decisions import CheckedDecision, check_decisions
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, SpecError
 from toolchart.states.ports import Store
 from toolchart.tools.approval import Policy, parse_policy
@@ -44,7 +44,7 @@ def load_policy(spec: str) -> Policy:
     Raises:
         SpecError: the spec cannot be used.
     """
-    loaded_spec = load_spec(spec)
+    loaded_spec = load_named_spec(spec)
     return parse_policy(loaded_spec.approval, approvers=loaded_spec.approvers)
 
 
@@ -157,7 +157,7 @@ def command(
               toolchart verify --seal monday.json --key seal.pub
               toolchart verify --spec agent.yaml
     """
-    spec_keys = tuple(load_spec(spec).seal_keys) if spec is not None else ()
+    spec_keys = tuple(load_named_spec(spec).seal_keys) if spec is not None else ()
     policy = load_policy(spec) if spec is not None else None
     if key_file is not None and seal_to is None:
         raise click.UsageError("--key-file needs --seal-to FILE.")
@@ -223,7 +223,7 @@ def _verify_conversations(
 def _compare_charts(store: Store, names: Sequence[str], spec: str, as_json: bool) -> None:
     """Name the conversations whose charts are none of the operator's. That is no damage: charts change."""
     try:
-        own_charts = OwnCharts(load_spec(spec))
+        own_charts = OwnCharts(load_named_spec(spec))
     except SpecError as error:
         print_notice(f"toolchart: charts are not compared: {error}")
         return

@@ -11,6 +11,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
@@ -133,9 +134,8 @@ def _format_count(count: int, word: str, words: str = "") -> str:
 def _build_comparison(spec: str | None) -> WireComparison:
     """Return a comparison of bodies with the adapters of this agent, or of the recorded one."""
     from toolchart.engine.runtime.wire_replay import WireComparison
-    from toolchart.specs.loader import load_spec
 
-    return WireComparison(load_spec(spec) if spec is not None else None)
+    return WireComparison(load_named_spec(spec) if spec is not None else None)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _build_configuration(spec: str | None, name: str) -> Configured | None:
         return None
     from toolchart.engine.runtime.engine import Engine
 
-    with Engine(spec, log="memory") as engine:
+    with Engine(**list_engine_options(spec), log="memory") as engine:
         return engine.conversation(name).build_configured_event()
 
 

@@ -9,6 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
+from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.options import Moment, json_option, log_option, parse_tags, tag_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
@@ -19,7 +20,6 @@ from toolchart.engine.reading.chart_differences import ChartDifference, OwnChart
 from toolchart.engine.reading.figures import read_figures
 from toolchart.engine.reading.listing import ConversationFilter, find_workers, summarize_conversation
 from toolchart.engine.turns.parking import find_parking
-from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -102,7 +102,7 @@ def command(
     )
     if limit is None and not as_json:
         limit = DEFAULT_LIMIT
-    own_charts = OwnCharts(load_spec(spec)) if spec is not None else None
+    own_charts = OwnCharts(load_named_spec(spec)) if spec is not None else None
     with open_log_for_reading(log) as store:
         listing = _Listing(store, selection, own_charts, with_children=children, with_usage=usage)
         listing.read(limit)

@@ -229,7 +229,8 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [_describe_count(event)]
         case "cancelled":
             said = f"{event.get('reason') or ''}{_name_author(event)}".strip()
-            return [said] if said else []
+            streamed = event.get("content")
+            return [*([said] if said else []), *([f"model, until then: {streamed}"] if streamed else [])]
         case "calls_started" if event.get("calls"):
             return [", ".join(event["calls"])]
         case "call_submitted":

@@ -13,6 +13,7 @@ import click
 
 from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
@@ -105,7 +106,7 @@ def command(
 
     configure_logging(verbose=False)
     rows = _read_rows(inputs)
-    refuse_misspelt_fields(rows, lambda: _load_agent(spec), _name_source(inputs))
+    refuse_misspelt_fields(rows, lambda: load_named_spec(spec), _name_source(inputs))
     place = Path("batch" if inputs == "-" else inputs)
     path = Path(output) if output else place.with_suffix(".results.jsonl")
     if inputs != "-" and _is_same_file(path, Path(inputs)):
@@ -118,8 +119,10 @@ def command(
     results = ResultsFile(path)
 
     async def run_batch(telemetry: Telemetry | None) -> tuple[BatchReport, bool]:
-        agent = _make_economic(spec) if economy else spec
-        async with Engine(agent, log=log, durability=durability, telemetry=telemetry) as engine:
+        agent = list_engine_options(spec)
+        if economy:
+            agent["spec"] = _make_economic(load_named_spec(spec))
+        async with Engine(**agent, log=log, durability=durability, telemetry=telemetry) as engine:
             if llm is not None and llm not in engine.spec.llms:
                 raise SpecError(f"there is no llm {llm!r}", hint=suggest_name(llm, engine.spec.llms))
             batch = Batch(
@@ -166,15 +169,8 @@ def _name_source(inputs: str) -> str:
     return "standard input" if inputs == "-" else inputs
 
 
-def _load_agent(spec: str) -> AgentSpec:
-    from toolchart.specs.loader import load_spec
-
-    return load_spec(spec)
-
-
-def _make_economic(spec: str) -> AgentSpec:
+def _make_economic(agent: AgentSpec) -> AgentSpec:
     """The agent, whose handlers let their calls wait in batch jobs."""
-    agent = _load_agent(spec)
     handlers = [handler.model_copy(update={"batch": True}) for handler in agent.responses]
     return agent.model_copy(update={"responses": handlers})
 

@@ -9,6 +9,7 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.handing_over import find_owner
 from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import durability_option, fleet_options, format_command, log_option
 from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
@@ -54,7 +55,7 @@ def command(
         assert configured is not None, "find_conversation returns only conversations of this log"
         agent = spec if spec is not None else _build_idle_spec(configured)
         owner = find_owner(root_name, log=log, dsn=dsn, run_here=run_here)
-        with Engine(agent, log=log, durability=durability) as engine:
+        with Engine(**list_engine_options(agent), log=log, durability=durability) as engine:
             if owner is not None:
                 return owner.hand_over(engine, root_name, lambda client: client.cancel(name, reason))
             result = engine.conversation(name).cancel(reason)

@@ -13,6 +13,7 @@ import click
 from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource, can_redraw, use_terminal
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import durability_option, log_option, read_signer, signer_options
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import get_output
@@ -55,7 +56,7 @@ def command(
     \b
     Example:  toolchart chat quickstart
               toolchart chat agent.yaml --conversation c1
-              printf '2+2\n3*3\n' | toolchart chat quickstart
+              printf '2+2\\n3*3\\n' | toolchart chat quickstart
     """
     from toolchart.app.cli.chat.screen import Screen
     from toolchart.app.cli.chat.session import ChatApprover, ChatSession
@@ -77,7 +78,7 @@ def command(
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
         people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
         people["telemetry"] = stack.enter_context(open_telemetry())
-        async with Engine(spec, log=log, durability=durability, **people) as engine:
+        async with Engine(**list_engine_options(spec), log=log, durability=durability, **people) as engine:
             chats.append(ChatSession(engine, state, source, screen))
             _stop_chat_on_signals(engine)
             if is_interactive:

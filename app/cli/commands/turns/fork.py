@@ -10,6 +10,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
@@ -113,7 +114,13 @@ def command(
             writing: dict[str, Any] = {"log": log, "durability": durability}
             with (
                 open_telemetry() as telemetry,
-                Engine(agent, observer=observer, approver=approver, telemetry=telemetry, **writing) as engine,
+                Engine(
+                    **list_engine_options(agent),
+                    observer=observer,
+                    approver=approver,
+                    telemetry=telemetry,
+                    **writing,
+                ) as engine,
             ):
                 if approver is not None:
                     approver.tools = engine.tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import durability_option, limits_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import get_output
@@ -34,4 +35,6 @@ def command(spec: str, limits: tuple[str, ...], durability: str | None, log: str
 
     configure_logging(verbose=False, shows_turns=True)
     site_limits = read_limits(limits)
-    serve_stdio(spec, limits=site_limits, log=log, durability=durability, output=get_output())
+    serve_stdio(
+        list_engine_options(spec), limits=site_limits, log=log, durability=durability, output=get_output()
+    )

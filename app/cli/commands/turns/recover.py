@@ -6,6 +6,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
 from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
@@ -56,7 +57,13 @@ def command(
 
     with (
         open_telemetry() as telemetry,
-        Engine(spec, log=log, durability=durability, park_after=park_after, telemetry=telemetry) as engine,
+        Engine(
+            **list_engine_options(spec),
+            log=log,
+            durability=durability,
+            park_after=park_after,
+            telemetry=telemetry,
+        ) as engine,
         stop_on_signals(engine),
     ):
         try:

@@ -10,6 +10,7 @@ import click
 
 from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.conditions import parse_conditions
 from toolchart.app.cli.parameters.options import NameChoice, json_option, log_option, parse_variables
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, terminal_width
@@ -111,11 +112,14 @@ def command(
     baseline_results = read_baseline(Path(baseline)) if baseline and not update_baseline else {}
     results: dict[str, RerunResult] = {}
     is_stopped = False
+    agent = list_engine_options(spec) if spec is not None else {}
     with open_log(log) as store:
         names = [find_conversation(store, name) for name in conversations] or None
         run = arerun(
             store,
-            spec,
+            agent.get("spec"),
+            functions=agent.get("functions", ()),
+            providers=agent.get("providers"),
             where=parse_conditions(conditions),
             conversations=names,
             changes=parse_changes(changes, parse_variables(variables)),

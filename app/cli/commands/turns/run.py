@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import (
     durability_option,
     log_option,
@@ -158,7 +159,9 @@ def command(
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker, "observer": observer}
     with (
         open_telemetry() as telemetry,
-        Engine(spec, log=log, durability=durability, telemetry=telemetry, **people) as engine,
+        Engine(
+            **list_engine_options(spec), log=log, durability=durability, telemetry=telemetry, **people
+        ) as engine,
         stop_on_signals(engine) as request,
     ):
         if approver is not None:

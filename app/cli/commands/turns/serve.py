@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.agents.models_validate import results_option
+from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
 from toolchart.app.cli.parameters.options import durability_option, limits_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
@@ -18,7 +19,6 @@ from toolchart.app.server.access.tokens import NewToken, make_tokens
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.telemetry.environment import open_telemetry
-from toolchart.specs.loader import load_spec
 from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
@@ -198,13 +198,14 @@ def open_engine(
         DurableHostUnavailable: the queue cannot be reached, or no worker has prepared it yet.
     """
     if queue_address is None:
-        yield Engine(spec, log=log, durability=durability, telemetry=telemetry)
+        yield Engine(**list_engine_options(spec), log=log, durability=durability, telemetry=telemetry)
         return
     from toolchart.engine.durable.dbos_queue import DbosQueue
 
-    agent = load_spec(spec)
-    with closing(DbosQueue(queue_address, agent.name or "agent")) as queue:
-        yield FleetEngine(agent, queue, log=log or queue_address, durability=durability)
+    agent, name = list_engine_options(spec), load_named_spec(spec).name
+    parts = {"functions": agent.get("functions", ())}  # what else is Python, the workers have
+    with closing(DbosQueue(queue_address, name or "agent")) as queue:
+        yield FleetEngine(agent["spec"], queue, log=log or queue_address, durability=durability, **parts)
 
 
 def make_queue_reader(address: str, spec: AgentSpec) -> Callable[[], Sequence[QueueFigures]]:
