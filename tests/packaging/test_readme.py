@@ -1,50 +1,64 @@
-"""The README is correct: its charts, specs, diagram and Python example work."""
+"""The README is correct: its agent, what it prints of a run, its chart and its diagram."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command_runs import restored_loggers, run_cli
 
-from toolchart.specs.charts import load_chart
-from toolchart.specs.loader import parse_spec
+from toolchart import Agent
 from toolchart.states.chart.loading import parse_chart
-from toolchart.states.chart.yaml_document import parse_document
 from toolchart.states.diagram import draw
+from toolchart.states.proofs.check import check
+from toolchart.testing import ScriptedModel, call_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+
+RunCli = Callable[..., Any]
+
+__all__ = ["restored_loggers", "run_cli"]
+"""Fixtures."""
 
 
-def test_the_chart_is_the_shipped_one() -> None:
-    """The chart in the README is the shipped `tool_loop`."""
-    assert parse_chart(BLOCKS[0]).digest == load_chart("tool_loop").digest
+def find_block(kind: str) -> str:
+    """The only block of code of a kind."""
+    (block,) = re.findall(rf"```{kind}\n(.*?)```", README, re.DOTALL)
+    return str(block)
 
 
-def test_the_diagram_is_the_charts() -> None:
-    """The README's diagram is what `draw` makes of the shipped chart."""
-    (diagram,) = re.findall(r"```mermaid\n(.*?)```", README, re.DOTALL)
-    assert diagram == draw(load_chart("tool_loop"), "mermaid")
+def test_the_chart_is_clean_and_drawn() -> None:
+    """`check` finds nothing wrong with the README's chart, and its diagram is what `draw` makes of it."""
+    chart = parse_chart(find_block("yaml"))
+    assert check(chart, risky=True).findings == ()
+    assert find_block("mermaid") == draw(chart, "mermaid")
 
 
-def test_the_extension_loads() -> None:
-    """The README's extension of a chart loads, and its row comes first."""
-    base = (ROOT / "specs" / "charts" / "tool_loop.yaml").read_text("utf-8")
-    chart = parse_chart(BLOCKS[1], resolve=lambda name: base)
-    assert chart.document["states"]["prompting"]["transitions"][0]["target"] == "prompting"
+def test_the_agent_runs_and_its_log_reads_so(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The README's agent, with a scripted model in place of its own, runs by the README's command, and `show`
+    prints what stands there, but for the times; `check` finds it clean."""
+    (tmp_path / "readme_agent.py").write_text(find_block("python"), "utf-8")
+    model = ScriptedModel(call_tool("find_order", number=7), "Your lamp was sent on Monday.")
+    assert run_cli("check", "readme_agent.py:support").code == 0
+    monkeypatch.setattr(Agent, "_list_providers", lambda self, override: {self.name: model})
+    answer = run_cli("run", "readme_agent.py:support", "Where is order 7?")
+    assert (answer.code, answer.out) == (0, "Your lamp was sent on Monday.\n")
+    shown = run_cli("show").out
+
+    def drop_times(text: str) -> str:
+        return re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "TIME", text)
+
+    assert drop_times(find_block("text")) in drop_times(shown)
 
 
-def test_the_agent_loads_without_a_warning() -> None:
-    """The README's agent loads without a warning."""
-    assert parse_spec(parse_document(BLOCKS[2], "README.md")).warnings == ()
-
-
-def test_the_python_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's Python examples run as written; the streamed turn passes through the chart's states."""
-    codes = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    for code in codes:
-        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102  our own text
-    assert len(codes) == 2
-    assert "[executing]" in capsys.readouterr().out
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    """Each file that the README names exists."""
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(links) >= 6
+    assert [link for link in links if not (ROOT / link).exists()] == []

@@ -1,4 +1,4 @@
-"""The commands that the README prints, and the files that a reader has at that point.
+"""The commands that the README and the tour print, and the files that a reader has at that point.
 
 `python tests/support/printed_commands.py` runs them all as printed with the installed `toolchart`, each by a
 shell, in a folder of its own. With a clone as an argument it first runs the README's first command there:
@@ -19,6 +19,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
 
 NEEDS_A_HOST = ("toolchart run openai", "toolchart run ollama", "toolchart run gemini")
 """Commands that call a real model."""
@@ -36,8 +37,8 @@ def list_first_commands() -> list[str]:
 
 
 def list_commands() -> list[str]:
-    """Every command of the README's code, in order, with the names of conversations that exist."""
-    lines = re.findall(r"^    (toolchart .*)$", README, re.MULTILINE)
+    """Every command of the tour's code, in order, with the names of conversations that exist."""
+    lines = re.findall(r"^    (toolchart .*)$", TOUR, re.MULTILINE)
     commands = [re.sub(r"\s+# .*", "", line) for line in lines if not line.startswith(NEEDS_A_HOST)]
     return [re.sub(r"\bCONVERSATION\b|\bONE\b", "one", c).replace("OTHER", "other") for c in commands]
 
@@ -49,8 +50,8 @@ def list_preparations() -> list[str]:
 
 
 def write_files(folder: Path) -> None:
-    """Write what the commands name: the README's agent on scripted hosts, questions, messages."""
-    (text,) = re.findall(r"```yaml\n(name: support\n.*?)```", README, re.DOTALL)
+    """Write what the commands name: the tour's agent on scripted hosts, questions, messages."""
+    (text,) = re.findall(r"```yaml\n(name: support\n.*?)```", TOUR, re.DOTALL)
     agent = yaml.safe_load(text)
     rules = [{"match": r"[\s\S]*", "reply": "So it is."}]
     agent["llms"] = {name: {"provider": "scripted", "model": "m", "rules": rules} for name in agent["llms"]}
