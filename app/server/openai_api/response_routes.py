@@ -49,7 +49,7 @@ from toolchart.app.server.protocols.turns import (
     read_times,
     start_turn,
 )
-from toolchart.app.server.repeated_requests import name_by_key
+from toolchart.app.server.repeated_requests import name_by_key, read_key
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_from
@@ -409,12 +409,10 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     options: StreamOptions = {**turn.options, "handler": model.handler}
     if previous is not None:
         options.pop("history", None)
-        site.require_conversation(access, previous.conversation)
-        if (
-            not turn.answers
-            and (opened := await _find_said(request, form, turn, previous, options)) is not None
-        ):
-            return opened
+        if not turn.answers:
+            opened = await _find_said(request, form, turn, previous, options)
+            if opened is not None:
+                return opened
         require_newest(site.get_log(access), previous)
     if turn.answers:
         answers = read_answers(site, turn.answers, access)
@@ -455,12 +453,15 @@ async def _find_said(
     """The response of a request with a key that goes on after another response, where the same request has
     begun it before; given as the log has it when its turn rests, in the background as it is now.
 
-    None where nothing was begun, and where its turn ended in an error.
+    None where nothing was begun, where its turn ended in an error, and where the conversation does not exist
+    for this access.
 
     Raises:
-        Refusal: 404; the conversation exists, and not for this access. 422; another request had the key.
+        Refusal: 422; another request had the key.
     """
     site, access, conversation = get_site(request), get_access(request), previous.conversation
+    if not read_key(request) or not site.has_conversation(access, conversation):
+        return None
     engine = site.client_tools.choose_engine(conversation, turn.tools)
     claimed: StreamOptions = {**options, **site.claim(access, conversation)}
     said = await find_said(engine, conversation, turn.message, claimed)

@@ -221,20 +221,20 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 
 
 async def see_kept_answer(limits: Limits, folder: Path) -> Any:
-    """Whether a request that comes again after another one gets its first answer."""
+    """Whether a request that comes again after another one gets its first answer: a fork under a name of its
+    own, which the log alone would refuse a second time."""
     site = make_site(make_engine([f"reply {number} ".ljust(400, "x") for number in range(9)]), limits=limits)
     async with open_client(site) as client:
         await client.post("/api/conversations", json={**HI, "conversation": "c"})
 
-        async def say(key: str) -> bytes:
-            headers = {"Idempotency-Key": key}
-            answer = await client.post("/api/conversations/c/messages", json=HI, headers=headers)
-            assert answer.status_code == 200, answer.text
-            return answer.content
+        async def fork(name: str) -> httpx.Response:
+            headers, body = {"Idempotency-Key": name}, {"conversation": name}
+            return await client.post("/api/conversations/c/fork", json=body, headers=headers)
 
-        first = await say("a")
-        await say("b")
-        return await say("a") == first
+        first, second, again = [await fork(name) for name in ("a", "b", "a")]
+        assert (first.status_code, second.status_code) == (200, 200), first.text
+        assert again.content == first.content or "there is a conversation 'a' already" in again.text
+        return again.is_success
 
 
 effect("kept_answers", {1: False, 2: True})(see_kept_answer)
