@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.parameters.options import format_command, list_engine_options
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.people import find_people

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
 from toolchart.engine.log.family import Heading
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions
-from toolchart.engine.turns.keys import build_used_key_error
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.errors import LogDamaged, SpecError
@@ -108,6 +107,8 @@ def require_same(entry: InboxEntry, event: Event) -> None:
     waiting = decode_entry(entry).event
     match waiting, event:
         case UserSaid(), UserSaid():
+            from toolchart.engine.turns.keys import build_used_key_error
+
             difference = f"another message, which waits for conversation {entry.conversation!r}"
             raise build_used_key_error(entry.key.partition("/")[2], difference)
         case Decided(), Decided():

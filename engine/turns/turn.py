@@ -44,7 +44,6 @@ from toolchart.engine.runtime.waiting import (
     list_questions,
 )
 from toolchart.engine.turns.items import Item, complete_message, list_taken_keys
-from toolchart.engine.turns.keys import build_used_key_error, find_keyed_message
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent, RunTools
 from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
@@ -266,6 +265,8 @@ class Turns:
         """
         if not isinstance(event, UserSaid) or not event.key:
             return None
+        from toolchart.engine.turns.keys import build_used_key_error, find_keyed_message
+
         found = find_keyed_message(self._store, conversation, event.key)
         if found is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
-from toolchart.app.cli.parameters.agents import find_python_agent, load_named_spec
+from toolchart.app.cli.parameters.options import find_python_agent, load_named_spec
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.document_files import read_document
 from toolchart.states.chart.loading import Chart

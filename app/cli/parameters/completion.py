@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
-from toolchart.app.cli.parameters.agents import load_named_spec
+from toolchart.app.cli.parameters.options import load_named_spec
 from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.specs.charts import list_shipped_charts
 

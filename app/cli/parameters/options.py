@@ -19,6 +19,8 @@ from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
+    from toolchart.engine.agents import Agent
+    from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
 
 # -- names of tables ------------------------------------------------------------------------------------
@@ -341,3 +343,50 @@ def format_command(*words: str) -> str:
     spec = context.params.get("spec") if context and words[0] in _CONTINUING_COMMANDS else None
     options = [*(["--spec", spec] if spec else []), *(["--log", log] if log else [])]
     return shlex.join(["toolchart", *words, *options])
+
+
+# -- agents -------------------------------------------------------------------------------------------------
+
+_PYTHON_NAME = re.compile(r"(?P<file>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
+
+
+def find_python_agent(text: str) -> Agent[Any, Any] | None:
+    """The agent in a Python file that a text names (`FILE.py:NAME`); None where it names no Python file.
+
+    Raises:
+        SpecError: there is no such file, it cannot be imported, or it has no such agent.
+    """
+    match = _PYTHON_NAME.fullmatch(text)
+    if match is None:
+        return None
+    from toolchart.app.cli.parameters.python_files import load_python_agent
+
+    return load_python_agent(match["file"], match["name"])
+
+
+def load_named_spec(text: str) -> AgentSpec:
+    """The spec of the agent that a text names: one that ships, a file, or one in a Python file.
+
+    Raises:
+        SpecError: there is none, or it cannot be used.
+    """
+    from toolchart.specs.loader import load_spec
+
+    agent = find_python_agent(text)
+    return load_spec(text) if agent is None else agent.spec()
+
+
+def list_engine_options(agent: AgentSpec | dict[str, Any] | str) -> dict[str, Any]:
+    """What `Engine` takes to run an agent: its spec, and what of it is Python.
+
+    Args:
+        agent: a text that names it, as for `load_named_spec`, or a loaded spec.
+
+    Raises:
+        SpecError: there is none, it cannot be used, or its tools need objects that no command can give.
+    """
+    python_agent = find_python_agent(agent) if isinstance(agent, str) else None
+    if python_agent is None:
+        return {"spec": agent}
+    python_agent.require_no_dependencies()
+    return python_agent.list_engine_options()

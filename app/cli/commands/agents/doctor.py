@@ -7,8 +7,7 @@ from msgspec import to_builtins
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.agents import load_named_spec
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import json_option, load_named_spec, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, style_text
 from toolchart.app.doctor import Check, check_environment

@@ -12,8 +12,7 @@ from msgspec import to_builtins
 from toolchart.app.cli.commands.agents.models_validate import encode_rating, format_badge, results_option
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.agents import load_named_spec
-from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.parameters.options import json_option, load_named_spec
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.providers.catalogs import list_models

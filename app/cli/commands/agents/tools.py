@@ -12,8 +12,7 @@ from msgspec import to_builtins
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.parameters.options import json_option, list_engine_options
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.output import echo, get_output

@@ -10,9 +10,8 @@ import click
 
 from toolchart.app.chart_checks import format_bound
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.agents import find_python_agent
 from toolchart.app.cli.parameters.charts import suggest_chart
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import find_python_agent, json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_text

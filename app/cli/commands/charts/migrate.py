@@ -9,9 +9,14 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
-from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
-from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    format_command,
+    json_option,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.states.chart.document import Chart

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import dsn_option, log_option, parse_variables
+from toolchart.app.cli.parameters.options import dsn_option, list_engine_options, log_option, parse_variables
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.durable.client import DurableClient, check_address
 from toolchart.engine.runtime.engine import Engine

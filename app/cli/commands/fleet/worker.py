@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import dsn_option, durability_option, log_option
+from toolchart.app.cli.parameters.options import (
+    dsn_option,
+    durability_option,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import GRACE_S
 from toolchart.app.cli.terminal.text import print_notice

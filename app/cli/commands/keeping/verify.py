@@ -8,9 +8,8 @@ import click
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.agents import load_named_spec
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_public_keys, read_seal_key
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import json_option, load_named_spec, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
 from toolchart.engine.log.seal import Seal, encode_seal, find_lost_records, read_seal, write_seal

@@ -11,8 +11,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import json_option, list_engine_options, load_named_spec, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
 from toolchart.engine.log.family import ANSWERS, iterate_family

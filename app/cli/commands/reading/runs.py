@@ -9,8 +9,14 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
-from toolchart.app.cli.parameters.agents import load_named_spec
-from toolchart.app.cli.parameters.options import Moment, json_option, log_option, parse_tags, tag_option
+from toolchart.app.cli.parameters.options import (
+    Moment,
+    json_option,
+    load_named_spec,
+    log_option,
+    parse_tags,
+    tag_option,
+)
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens

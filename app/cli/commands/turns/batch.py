@@ -13,8 +13,12 @@ import click
 
 from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
-from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    list_engine_options,
+    load_named_spec,
+    log_option,
+)
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs, refuse_misspelt_fields

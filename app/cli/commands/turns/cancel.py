@@ -9,8 +9,13 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.handing_over import find_owner
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import durability_option, fleet_options, format_command, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    fleet_options,
+    format_command,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root

@@ -13,8 +13,13 @@ import click
 from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource, can_redraw, use_terminal
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import durability_option, log_option, read_signer, signer_options
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    list_engine_options,
+    log_option,
+    read_signer,
+    signer_options,
+)
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.stopping import GRACE_S, SIGNALS

@@ -10,8 +10,13 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    format_command,
+    json_option,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import click
 
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import durability_option, limits_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    limits_option,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.states.errors import explain_import_fault

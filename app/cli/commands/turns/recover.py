@@ -6,8 +6,12 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.agents import list_engine_options
-from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    json_option,
+    list_engine_options,
+    log_option,
+)
 from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text

@@ -10,9 +10,14 @@ import click
 
 from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.conditions import parse_conditions
-from toolchart.app.cli.parameters.options import NameChoice, json_option, log_option, parse_variables
+from toolchart.app.cli.parameters.options import (
+    NameChoice,
+    json_option,
+    list_engine_options,
+    log_option,
+    parse_variables,
+)
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, terminal_width
 from toolchart.states.errors import SpecError
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.parameters.agents import list_engine_options
 from toolchart.app.cli.parameters.options import (
     durability_option,
+    list_engine_options,
     log_option,
     owner_option,
     parse_tags,

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.agents.models_validate import results_option
-from toolchart.app.cli.parameters.agents import list_engine_options, load_named_spec
-from toolchart.app.cli.parameters.options import durability_option, limits_option, log_option
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    limits_option,
+    list_engine_options,
+    load_named_spec,
+    log_option,
+)
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens

@@ -1,4 +1,4 @@
-"""The agent that a command line names: one that ships, a spec file, or one that is written in Python.
+"""The agents that stand in Python files, for `FILE.py:NAME` on a command line.
 
 `FILE.py:NAME` is the typed `Agent` of that name in a Python file, and `FILE.py` the only one there. The file
 is imported, so whoever names it runs it: such a name is taken from the command line alone, never from a spec,
@@ -8,7 +8,6 @@ a log or a request.
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import traceback
 from functools import cache
@@ -16,26 +15,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from toolchart.specs.models import AgentSpec
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
 from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
     from toolchart.engine.agents import Agent
 
-_PYTHON_NAME = re.compile(r"(?P<file>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
 
-
-def find_python_agent(text: str) -> Agent[Any, Any] | None:
-    """The agent in a Python file that a text names; None where the text names no Python file.
+def load_python_agent(file: str, name: str | None) -> Agent[Any, Any]:
+    """The agent of a name in a Python file; None is the only one there.
 
     Raises:
         SpecError: there is no such file, it cannot be imported, or it has no such agent.
     """
-    match = _PYTHON_NAME.fullmatch(text)
-    if match is None:
-        return None
-    file, name = match["file"], match["name"]
     if not Path(file).is_file():
         raise SpecError("there is no such file", file=file, hint="FILE.py:NAME is an agent in a Python file")
     agents = _list_agents(_import_file(Path(file).resolve(), file))
@@ -51,34 +43,6 @@ def find_python_agent(text: str) -> Agent[Any, Any] | None:
     if name not in agents:
         raise SpecError(f"there is no `Agent` {name!r}", file=file, hint=suggest_name(name, agents))
     return agents[name]
-
-
-def load_named_spec(text: str) -> AgentSpec:
-    """The spec of the agent that a text names; none of its tools can be run by it.
-
-    Raises:
-        SpecError: there is none, or it cannot be used.
-    """
-    from toolchart.specs.loader import load_spec
-
-    agent = find_python_agent(text)
-    return load_spec(text) if agent is None else agent.spec()
-
-
-def list_engine_options(agent: AgentSpec | dict[str, Any] | str) -> dict[str, Any]:
-    """What `Engine` takes to run an agent: its spec, and what of it is Python.
-
-    Args:
-        agent: a text that names it, or a loaded spec.
-
-    Raises:
-        SpecError: there is none, it cannot be used, or its tools need objects that no command can give.
-    """
-    python_agent = find_python_agent(agent) if isinstance(agent, str) else None
-    if python_agent is None:
-        return {"spec": agent}
-    python_agent.require_no_dependencies()
-    return python_agent.list_engine_options()
 
 
 def _list_agents(module: ModuleType) -> dict[str, Agent[Any, Any]]:
