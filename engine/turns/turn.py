@@ -125,6 +125,8 @@ class Turns:
         self._answers = agent.parts.answers
         self._store = store
         self._log = log
+        self._keys_being_said: set[tuple[str, str]] = set()
+        """Conversations and keys of messages that are being written."""
 
     async def give(self, driver: Driver, item: Item) -> Step:
         """Give an item to a turn that runs; its record is durable on return.
@@ -140,11 +142,30 @@ class Turns:
             event = desk.receive_decision(event, item.conversation, driver.snapshot)
         if item.entry and isinstance(event, Answered):
             _check_received_answer(event, driver.snapshot)
-        step = await driver.post_event(event, entry=item.entry or item.submission)
+        step = await self._post_once(driver, event, item.entry or item.submission)
         if isinstance(event, UserSaid):
             with suppress(IllegalEvent):  # a child has ended meanwhile; the message was taken all the same
                 await self._say_to_children(driver, event, is_running=True)
         return step
+
+    async def _post_once(self, driver: Driver, event: Event, entry: str) -> Step:
+        """Give an event to a turn that runs; of two messages with one key at the same time only the first.
+
+        Raises:
+            IllegalEvent: another message with its key is being written. The log has it when this is asked
+            again.
+        """
+        key = (driver.conversation, event.key) if isinstance(event, UserSaid) and event.key else None
+        # Nothing is awaited between this look and the step: both would find the key in no log.
+        if key is not None and key in self._keys_being_said:
+            raise IllegalEvent(event.TYPE, "", false_conditions=("its key is new",))
+        if key is not None:
+            self._keys_being_said.add(key)
+        try:
+            return await driver.post_event(event, entry=entry)
+        finally:
+            if key is not None:
+                self._keys_being_said.discard(key)
 
     def take(self, root: str, item: Item, hold: Hold) -> Coroutine[Any, Any, Turn]:
         """Take an item into a conversation at rest, and run what follows.

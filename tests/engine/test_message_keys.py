@@ -185,6 +185,25 @@ async def test_a_message_to_an_open_turn_is_said_once() -> None:
         assert list_messages(engine) == ["go", "and hurry"]
 
 
+async def test_a_running_turn_gets_a_message_once(tmp_path: Path) -> None:
+    """A message that is sent ten times at the same moment to a turn that runs is said to it once; whoever
+    waits for a result gets the answer of that turn."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+    async with open_engine(tmp_path / "log.db", CountingModel(gate=gate)) as engine:
+        engine.watch_records(lambda _: begun.set())
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await begun.wait()
+        handle = engine.conversation("c")
+        asking = [asyncio.create_task(engine.arun("hurry", conversation="c", key="k")) for _ in range(5)]
+        await asyncio.gather(*(handle.asay("hurry", key="k") for _ in range(5)))
+        gate.set()
+        answers = {
+            result.content for result in [await turn, *await asyncio.gather(*asking)] if result.is_over
+        }
+        assert list_messages(engine) == ["go", "hurry"]
+        assert len(answers) == 1
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_each_key_is_said_once_whoever_sends_it(seed: int, tmp_path: Path) -> None:
     """Engines on one log, of one process, send messages with few keys to few conversations at random, many at
