@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,44 @@ async def test_a_running_turn_gets_a_message_once(tmp_path: Path) -> None:
         }
         assert list_messages(engine) == ["go", "hurry"]
         assert len(answers) == 1
+
+
+class WaitingStore(MemoryStore):
+    """Commits the records of messages to a running turn in another thread, each when it is told to."""
+
+    commits_at_once = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_commit = threading.Semaphore(0)
+
+    def commit(self, changes: Sequence[Any], **options: Any) -> Sequence[LogConflict | None]:
+        """Make changes; those with a message to a running turn, one at a time."""
+        if any(b'"type":"user_said"' in line for change in changes for line in change.lines):
+            assert self.may_commit.acquire(timeout=10)
+        return super().commit(changes, **options)
+
+
+async def test_a_message_that_is_being_written_is_not_said_again() -> None:
+    """Two equal messages come while an earlier one is being written, and go on at the same instant: each
+    looks for its key in the log before the other is there. One of them is said."""
+    gate, begun, store = asyncio.Event(), asyncio.Event(), WaitingStore()
+    async with open_engine(store, CountingModel(gate=gate)) as engine:
+        engine.watch_records(lambda _: begun.set())
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await begun.wait()
+        handle = engine.conversation("c")
+        saying = [
+            asyncio.create_task(handle.asay(message, key=key))
+            for message, key in (("first", None), ("hurry", "k"), ("hurry", "k"))
+        ]
+        for _ in saying:
+            await asyncio.sleep(0.05)  # each goes as far as it can
+            store.may_commit.release()
+        await asyncio.gather(*saying)
+        gate.set()
+        await turn
+        assert list_messages(engine) == ["go", "first", "hurry"]
 
 
 @pytest.mark.parametrize("seed", range(6))
