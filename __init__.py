@@ -5,7 +5,7 @@
     Engine(load_spec("quickstart")).run("What is 17 * (23 + 4)?")
 
 The exports are the public API, together with those of `toolchart.testing` and the interfaces in
-`docs/extending.md`; `docs/reference.md` describes them. They are imported when they are first used, so that
+`docs/extending.md`; `docs/python-api.md` describes them. They are imported when they are first used, so that
 `import toolchart` stays light.
 """
 

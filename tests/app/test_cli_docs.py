@@ -1,4 +1,7 @@
-"""Generates docs/cli.md from the help texts and checks it; `python tests/app/test_cli_docs.py` writes it."""
+"""docs/commands is correct: a page for each command, from its help text.
+
+`python tests/app/test_cli_docs.py` writes the pages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOC = ROOT / "docs" / "cli.md"
+PAGES = ROOT / "docs" / "commands"
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
@@ -20,11 +23,12 @@ from toolchart.app.cli import cli  # noqa: E402
 from toolchart.app.cli.exit_codes import EXIT_CODES  # noqa: E402
 
 HEAD = """\
-# The command line
+# Command line
 
-Results go to stdout, messages and prompts to stderr. What tools, their programs and the modules of an agent
-print goes to stderr too. Most commands have `--json` for programs. Colour and the live display of steps
-appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
+This page lists the commands and says what holds for all of them. Results go to stdout, messages and prompts
+to stderr. What tools, their programs and the modules of an agent print goes to stderr too. Most commands have
+`--json` for programs. Colour and the live display of steps appear only on a terminal; `NO_COLOR` turns colour
+off. Output is always UTF-8.
 
 {codes}
 
@@ -34,12 +38,12 @@ appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
 | `TOOLCHART_DSN` | the database of `worker` and `submit` without `--dsn` |
 | `TOOLCHART_DEBUG` | `1`: internal errors show a traceback |
 | `TOOLCHART_PLUGIN_TIMEOUT` | seconds that importing something of another package may take; 30 without it |
-| `TOOLCHART_DEBUG_TRACES` | `1` or `0`; see [Finding faults](howto/finding-faults.md) |
+| `TOOLCHART_DEBUG_TRACES` | `1` or `0`; see [Finding faults](../howto/finding-faults.md) |
 | `TOOLCHART_DEBUG_MESSAGE_PARTS` | the same |
 | `TOOLCHART_DEBUG_RAW_RESPONSES` | the same |
 | `TOOLCHART_DEBUG_STRICT` | the same |
 | `TOOLCHART_DEBUG_FOLDER` | the folder of what these switches write |
-| `TOOLCHART_LIMITS` | `documents=50000`: [how much is read](limits.md#what-is-read-from-outside) |
+| `TOOLCHART_LIMITS` | `documents=50000`: [how much is read](../limits.md#what-is-read-from-outside) |
 | `TOOLCHART_OFFLINE` | `1`: only model hosts on this machine are contacted |
 | `TOOLCHART_TOKEN_NAME` | the value of the token NAME of `toolchart serve --token` |
 | `TOOLCHART_MODELS` | the file with the results of `models validate`, without `--results` |
@@ -52,26 +56,46 @@ enabled by
 """
 
 
-def render_page() -> str:
-    """Return docs/cli.md as it should be."""
-    return "\n".join([HEAD.format(codes=EXIT_CODES), *_render_commands(cli, "toolchart")])
+def render_pages() -> dict[str, str]:
+    """Name and text of each file of docs/commands as it should be."""
+    commands = dict(_list_commands(cli, "toolchart"))
+    pages = {make_name(path): _render_command(command, path) for path, command in commands.items()}
+    rows = [_render_row(command, path) for path, command in commands.items()]
+    table = "\n".join(("| command | what it does |", "| --- | --- |", *rows))
+    return {"index.md": "\n".join((HEAD.format(codes=EXIT_CODES), table, "")), **pages}
 
 
-def _render_commands(group: click.Group, path: str) -> Iterator[str]:
+def _render_row(command: click.Command, path: str) -> str:
+    meaning = _escape(command.get_short_help_str(200))
+    return f"| [{path.removeprefix('toolchart ')}]({make_name(path)}) | {meaning} |"
+
+
+def make_name(path: str) -> str:
+    """The file of a command: `tools-list.md` for `toolchart tools list`."""
+    return path.removeprefix("toolchart ").replace(" ", "-") + ".md"
+
+
+def _list_commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from _render_commands(command, f"{path} {name}")
+            yield from _list_commands(command, f"{path} {name}")
         else:
-            yield _render_command(command, f"{path} {name}")
+            yield f"{path} {name}", command
 
 
 def _render_command(command: click.Command, path: str) -> str:
     context = click.Context(command, info_name=path, parent=click.Context(cli, **cli.context_settings))
     usage = " ".join([path, *command.collect_usage_pieces(context)])
-    parts = [f"## {path}", f"    {usage}", *_render_paragraphs(command.help or ""), _render_options(context)]
+    first, *others = _render_paragraphs(command.help or "")
+    parts = [f"# {path}", first, f"    {usage}", *others, _render_options(context)]
     return "\n\n".join(parts) + "\n"
+
+
+def _escape(text: str) -> str:
+    """Text for a cell: `|` would end it, and `[text]` would be read as a link."""
+    return re.sub(r"([|\[])", r"\\\1", " ".join(text.split()))
 
 
 def _render_paragraphs(text: str) -> Iterator[str]:
@@ -92,16 +116,18 @@ def _render_options(context: click.Context) -> str:
             continue
         record = option.get_help_record(context)
         if record is not None:
-            # `|` would end the cell, and `[text]` would be read as a link.
-            meaning = re.sub(r"([|\[])", r"\\\1", " ".join(record[1].split()))
-            rows.append(f"| `{record[0]}` | {meaning} |")
+            rows.append(f"| `{record[0]}` | {_escape(record[1])} |")
     return "\n".join(rows) if len(rows) > 2 else "No options."
 
 
-def test_the_page_is_the_commands() -> None:
-    """docs/cli.md is up to date with the help texts; `python tests/app/test_cli_docs.py` writes it."""
-    assert DOC.read_text("utf-8") == render_page()
+def test_the_pages_are_the_commands() -> None:
+    """docs/commands is up to date with the help texts; `python tests/app/test_cli_docs.py` writes it."""
+    assert {page.name: page.read_text("utf-8") for page in PAGES.iterdir()} == render_pages()
 
 
 if __name__ == "__main__":
-    DOC.write_text(render_page(), "utf-8")
+    PAGES.mkdir(exist_ok=True)
+    for old in PAGES.iterdir():
+        old.unlink()
+    for name, text in render_pages().items():
+        (PAGES / name).write_text(text, "utf-8")

@@ -152,10 +152,10 @@ def test_mistakes_are_found_and_nothing_else(
 
 
 def test_the_examples_of_the_reference_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The example at the top of docs/reference.md runs as written."""
-    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    """The example at the top of docs/python-api.md runs as written."""
+    text = (ROOT / "docs" / "python-api.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code, "reference.md", "exec"), {"__name__": "reference"})  # noqa: S102  our own text
+    exec(compile(code, "python-api.md", "exec"), {"__name__": "reference"})  # noqa: S102  our own text
     assert "459" in capsys.readouterr().out
 
 

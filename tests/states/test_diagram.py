@@ -98,8 +98,8 @@ def test_an_unknown_format_is_one_clear_error() -> None:
 def documented() -> str:
     """Return docs/charts.md as it should be; this file, run as a script, writes it."""
     parts = [
-        "# The shipped charts\n\nThis page shows the picture and the transition table of each chart that "
-        "ships with Toolchart;\n[Diagrams](diagrams.md) says how to read them, and "
+        "# The shipped charts\n\nHere you look up a chart that ships: its picture and its table of "
+        "transitions.\n[Diagrams](diagrams.md) says how to read them, and "
         "[Writing charts](writing-charts.md) how to write your own.\n[Flows](flows.md) shows the charts that "
         "use several models or agents. The page is generated:\n`python tests/states/test_diagram.py` "
         "writes it, and the same file tests that it is up to date.\n"

@@ -1,6 +1,6 @@
 """Runs the examples of a documentation page in an empty folder, in the order of the page.
 
-- A block with a title (```` ```yaml title="agent.yaml" ````) is a file.
+- A block with a title (```` ```yaml title="agent.yaml" ````) is a file. The tests of `test_*.py` are run.
 - A `console` block has commands after `$` and what they print. A line `...` stands for any lines, and `...`
   inside a line for any text.
 - A `python` block without a title is run.
@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
@@ -33,21 +34,28 @@ def run_page(page: Path, folder: Path) -> int:
     """
     blocks = _BLOCK.findall(page.read_text("utf-8"))
     sys.path.insert(0, str(folder))
-    before = set(sys.modules)
     try:
         with chdir(folder), patch.dict(os.environ):
-            return sum(_run_block(page, *block) for block in blocks)
+            return sum(_run_block(page, folder, *block) for block in blocks)
     finally:
         sys.path.remove(str(folder))
-        for name in set(sys.modules) - before:
-            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
-                del sys.modules[name]
+        _forget_modules(folder)
 
 
-def _run_block(page: Path, language: str, title: str, body: str) -> bool:
+def _forget_modules(folder: Path) -> None:
+    """Let the modules of a folder be imported anew, as the next process of a reader does."""
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+def _run_block(page: Path, folder: Path, language: str, title: str, body: str) -> bool:
+    _forget_modules(folder)
     if title:
         Path(title).parent.mkdir(parents=True, exist_ok=True)
         Path(title).write_text(body, "utf-8")
+        if title.startswith("test_"):
+            _run_tests(Path(title).stem)
     elif language == "console":
         for command, expected in _split_commands(body):
             _, output = run_command(command)
@@ -55,6 +63,14 @@ def _run_block(page: Path, language: str, title: str, body: str) -> bool:
     elif language == "python":
         exec(compile(body, page.name, "exec"), {"__name__": "__main__"})  # noqa: S102  our own text
     return bool(title) or language in ("console", "python")
+
+
+def _run_tests(module: str) -> None:
+    """Run the test functions of a module that take nothing."""
+    tests = [value for name, value in vars(import_module(module)).items() if name.startswith("test_")]
+    assert tests, f"{module} has no test"
+    for test in tests:
+        test()
 
 
 def _split_commands(body: str) -> list[tuple[str, str]]:
