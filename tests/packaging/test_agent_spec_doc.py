@@ -16,9 +16,10 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "agent-spec.md"
 INTRODUCTION = """\
 # Agent spec: every key
 
-Here you look up a key of an agent spec, which is a YAML or JSON file. `toolchart schema`
-prints its JSON Schema for editors. Each section may have a `comment`. Sections that a key opens have a table of their own below. [Tools](tools.md) has
-the settings of each kind of tool, and [Providers](providers.md) those of hosts.
+Here you look up a key of an agent spec, which is a YAML or JSON file. `toolchart schema` prints its JSON
+Schema for editors. Each section may have a `comment`. Sections that a key opens have a table of their own
+below. [Tools](tools.md) has the settings of each kind of tool, and [Providers](providers.md) those of
+hosts.
 
 A word without quotes means what the core schema of YAML 1.2 says, in specs and charts alike. Only `true`
 and `false` are booleans: `on`, `off`, `yes` and `NO` are texts. So are dates, `12:30`, `1_000`, and numbers
