@@ -24,6 +24,7 @@ import griffe
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, CONFIGURATION = ROOT / "docs", ROOT / "zensical.toml"
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.])\s(?=[A-Z`])")
 
@@ -39,7 +40,7 @@ def build(site: Path) -> int:
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
         if done.returncode:
             # A traceback of Zensical follows its list of issues.
-            sys.stderr.write(done.stdout + done.stderr.partition("Traceback")[0])
+            sys.stderr.write(_COLOUR.sub("", done.stdout + done.stderr.partition("Traceback")[0]))
             return 1
         shutil.rmtree(site, ignore_errors=True)
         shutil.move(copy / "site", site)

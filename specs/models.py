@@ -346,7 +346,7 @@ class AgentSpec(Section):
     chart: str | dict[str, Any] | None = None
     """Chart: a shipped name, a path, or inline; default: `full`."""
     effects: dict[str, dict[str, Any]] | None = None
-    """Effects that the chart may ask for, by name: `{kind: parameters}` (`docs/writing-charts.md`).
+    """Effects that the chart may ask for, by name: `{kind: parameters}` (`docs/writing-charts/index.md`).
     They add to those that the chart declares; where both declare one, its parameters are merged."""
     llms: dict[str, LLMConfig]
     """Model hosts by name; an agent without any is not configured yet."""

@@ -1,10 +1,10 @@
-"""docs/writing-charts.md is correct: every example is loaded, checked and run, every output compared.
+"""docs/writing-charts is correct: every example is loaded, checked and run, every output compared.
 
 An example is a block below a comment `<!-- example: NAME -->`; `refused: true` says that it does not load,
 `finding: KIND` that `check` finds something, and `run` and `answer` lead a conversation through the engine.
 A console block is a list of commands with their outputs. After a change,
 `python tests/packaging/test_writing_charts_doc.py` writes the outputs and the tables of parameters to
-the page; read them before you commit them.
+the pages; read them before you commit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-DOC = ROOT / "docs" / "writing-charts.md"
+DOCS = [
+    ROOT / "docs" / "writing-charts" / f"{name}.md"
+    for name in ("index", "structure", "effects", "time-and-people", "agents", "testing")
+]
+"""The pages in the order in which they are read: the later ones use examples of the earlier ones."""
 PARAMETERS = ROOT / "states" / "flows" / "parameters.py"
 
 EXAMPLE = re.compile(r"<!-- (example: [^\n]*?) -->\n```yaml\n(.*?)```", re.DOTALL)
@@ -104,13 +108,17 @@ def run_command(line: str, folder: Path) -> tuple[int, str]:
         return code, output.read().strip()
 
 
-def write_page() -> None:
-    """Write the outputs of the commands and the tables of parameters to the page."""
+def read_pages() -> str:
+    """The text of all pages, in order."""
+    return "\n".join(page.read_text("utf-8") for page in DOCS)
+
+
+def write_pages() -> None:
+    """Write the outputs of the commands and the tables of parameters to the pages."""
     from tempfile import TemporaryDirectory
 
-    page = TABLES.sub(lambda _: print_parameters() + "\n", DOC.read_text("utf-8"))
     with TemporaryDirectory() as name:
-        write_examples(page, Path(name))
+        write_examples(read_pages(), Path(name))
         sys.path.insert(0, name)
 
         def fill_block(match: re.Match[str]) -> str:
@@ -119,12 +127,14 @@ def write_page() -> None:
             )
             return f"```console\n{''.join(outputs)}```"
 
-        DOC.write_text(CONSOLE.sub(fill_block, page), "utf-8")
+        for doc in DOCS:
+            page = TABLES.sub(lambda _: print_parameters() + "\n", doc.read_text("utf-8"))
+            doc.write_text(CONSOLE.sub(fill_block, page), "utf-8")
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests" / "support"))
-    write_page()
+    write_pages()
     sys.exit()
 
 import pytest  # noqa: E402
@@ -138,7 +148,7 @@ from toolchart.states.chart.document import Chart  # noqa: E402
 from toolchart.states.errors import SpecError  # noqa: E402
 from toolchart.states.proofs.check import check  # noqa: E402
 
-PAGE = DOC.read_text("utf-8")
+PAGE = read_pages()
 EXAMPLES = list_examples(PAGE)
 COMMANDS = list(iterate_commands(PAGE))
 CONVERSATIONS = [name for name, (row, _) in EXAMPLES.items() if "run" in row]
@@ -176,7 +186,7 @@ def test_an_example_is_checked(name: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_every_command_prints_what_the_page_shows(folder: Path) -> None:
-    """The commands of the page run in order; no output holds a traceback."""
+    """The commands of the pages run in order; no output holds a traceback."""
     for line, output in COMMANDS:
         code, printed = run_command(line, folder)
         assert printed == output, line
@@ -201,11 +211,11 @@ def test_a_conversation_ends_with_the_answer(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("code", PYTHON.findall(PAGE))
 def test_a_python_block_runs(code: str, folder: Path) -> None:
     """Each block runs by itself in the folder of the examples, and its assertions hold."""
-    exec(compile(code, DOC.name, "exec"), {"__name__": "example"})  # noqa: S102  our own text
+    exec(compile(code, "writing-charts", "exec"), {"__name__": "example"})  # noqa: S102  our own text
 
 
 def test_every_block_is_run() -> None:
-    """The page has no block that this module does not run, and no example without a use."""
+    """The pages have no block that this module does not run, and no example without a use."""
     blocks = re.findall(r"^```(\w+)$", PAGE, re.MULTILINE)
     counts = {kind: blocks.count(kind) for kind in set(blocks)}
     assert counts == {
