@@ -52,8 +52,8 @@ INTRODUCTION = """\
 Here you find a flow to begin with. A flow is an agent whose chart uses several models, agents, people or
 turns. Each one here runs offline with a scripted model. `toolchart init NAME --from FLOW` writes a copy of
 your own: put your models under `llms` and change the prompts. `chart: FLOW` in an agent uses the chart and
-its effects without a copy. [Writing charts](writing-charts/index.md) explains the parts. The worst case is the
-last line of `toolchart check`.
+its effects without a copy. [Writing charts](writing-charts/index.md) explains the parts. The worst case is
+the last line of `toolchart check`.
 
 This page is generated: `python tests/packaging/test_flows_doc.py` writes it, and the same file tests it.
 """
