@@ -3,8 +3,7 @@
 Each input has a conversation, named after its key. `run_once` reads the answer that a conversation has, goes
 on with a turn that a kill has cut off, and begins the others. In the first night here the process dies in
 Cleo's turn, after the mail and before the answer. The second night sends no mail twice, and asks the model
-only for what is missing. A failed turn is tried again at the next start. The command `toolchart batch` does
-the same for a file of inputs, many at a time.
+only for what is missing. A failed turn is tried again at the next start.
 """
 
 import os
