@@ -94,9 +94,9 @@ class Turn(Value, Generic[OutputAhead], frozen=True, kw_only=True):
 
     content: str
     service: str
-    """Name of the `llms` entry that answered."""
+    """Name of the `llms` entry of the turn. A chart may have asked another one: the log has who answered."""
     model: str
-    """The requested model; the log has the one that the host reported."""
+    """The model of that entry; the log has the one that the host reported."""
     tool_calls: list[FinishedCall]
     """The calls that have their outcome, in order; empty where none has. In a turn that waits, others of the
     same reply may stand in `pending_approvals` or `waiting_calls`."""

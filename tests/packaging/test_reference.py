@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -97,3 +98,14 @@ def test_every_page_is_there_as_markdown(site: Path) -> None:
     for page in rows:
         assert (site / page).read_text("utf-8").startswith("# "), page
     assert "The blocking form of `arun`" in (site / "python-api.md").read_text("utf-8")
+
+
+def test_the_search_finds_the_text_of_an_error(site: Path) -> None:
+    """The index of the search has the words of an error, on the page that says what to do."""
+    entries = json.loads((site / "search.json").read_text("utf-8"))["items"]
+    found = {
+        entry["location"].partition("#")[0]
+        for entry in entries
+        if "neither a file nor a shipped agent" in entry["text"]
+    }
+    assert found == {"troubleshooting/"}

@@ -21,10 +21,10 @@ FOLDER = ROOT / "docs" / "recipes"
 INTRODUCTION = """\
 # Recipes
 
-Here you find a whole program to begin with. Each one runs as it stands, without a key and without a network, because a scripted
-model answers: save it as a file, and start it in an empty folder. A comment `# yours:` marks what you change
-for a model of your own. Lines such as `conversation ada: ...` are warnings, which `logging` writes to
-standard error.
+Here you find a whole program to begin with. Each one runs as it stands, without a key and without a
+network, because a scripted model answers: save it as a file, and start it in an empty folder. A comment
+`# yours:` marks what you change for a model of your own. Lines such as `conversation ada: ...` are
+warnings, which `logging` writes to standard error.
 
 The pages are generated: `python tests/recipes/test_recipes.py` writes them, and the same file runs the
 programs.

@@ -101,8 +101,8 @@ def documented() -> str:
         "# The shipped charts\n\nHere you look up a chart that ships: its picture and its table of "
         "transitions.\n[Diagrams](diagrams.md) says how to read them, and "
         "[Writing charts](writing-charts/index.md) how to write your own.\n[Flows](flows.md) shows the "
-        "charts that use several models or agents. The page is generated:\n`python tests/states/test_diagram.py` "
-        "writes it, and the same file tests that it is up to date.\n"
+        "charts that use several models or agents. The page is generated:\n`python "
+        "tests/states/test_diagram.py` writes it, and the same file tests that it is up to date.\n"
     ]
     for name in list_shipped_charts():
         chart = load_chart(name)

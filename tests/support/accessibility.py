@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ def _load_script() -> str:
     return AXE.read_text("utf-8")
 
 
-async def list_serious_violations(page: Any) -> list[str]:
+async def list_serious_violations(page: Any, impacts: Collection[str] = ("serious", "critical")) -> list[str]:
     """What axe finds on a page that keeps somebody from using it: rule and element."""
     # Not a script element: the pages' policy forbids inline scripts.
     await page.evaluate(_load_script())
     return [
         f"{row['id']}: {node}"
         for row in await page.evaluate(_RUN)
-        if row["impact"] in ("serious", "critical")
+        if row["impact"] in impacts
         for node in row["nodes"]
     ]
