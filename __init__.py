@@ -167,7 +167,7 @@ if TYPE_CHECKING:
     from toolchart.tools.sources.python import tool as tool
     from toolchart.tools.tool_context import ToolContext as ToolContext
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
