@@ -2,7 +2,7 @@
 
 The pages are generated: `python tests/pairs/test_pairs_doc.py` writes them from `tests/pairs/pages`. Where
 `TOOLCHART_PAIRS` names the folder that `.ci/install_pairs` has filled, it also measures how long the programs
-take to load, and says what it does; that takes minutes.
+take to load and to run, and says what it does; that takes minutes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import json
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -41,10 +43,10 @@ PAGE_OF = {
 }
 """By framework: its page."""
 MEASURES = PROGRAMS / "measures.json"
-"""What was measured: seconds to load each program, the releases, and what the log shows."""
+"""What was measured: seconds to load and to run each program, the releases, and what the log shows."""
 ROUNDS = 3
-ROUNDS_S = 240
-"""No second or third round begins when so much time has gone; the first is always made."""
+ROUNDS_S = 300
+"""After the first round nothing more is measured when so much time has gone."""
 LOAD_S = 60
 """How long one program may take to load."""
 SHOWN = ("streamed_approval", "delegation")
@@ -89,19 +91,20 @@ def print_figures(measures: Measures) -> str:
         + " |"
         for task in TASKS
     ]
-    return "\n".join((f"| lines, loading | {titles} |", "|---|" + "---:|" * len(FRAMEWORKS), *rows))
+    return "\n".join((f"| lines, loading, running | {titles} |", "|---|" + "---:|" * len(FRAMEWORKS), *rows))
 
 
 def print_cell(measures: Measures, task: str, framework: str) -> str:
-    """Lines and loading of a program; a dash where there is none."""
+    """Lines, loading and running of a program; a dash where there is none."""
     if task not in list_tasks(framework):
         return "–"
-    return f"{count_lines(task, framework)}, {print_ratio(measures, task, framework)}"
+    ratios = (print_ratio(measures, kind, task, framework) for kind in ("loading", "running"))
+    return ", ".join((str(count_lines(task, framework)), *ratios))
 
 
-def print_ratio(measures: Measures, task: str, framework: str) -> str:
-    """How long a program takes to load, as a multiple of ours."""
-    seconds = measures["seconds"][task]
+def print_ratio(measures: Measures, kind: str, task: str, framework: str) -> str:
+    """How long loading or running a program takes, as a multiple of ours."""
+    seconds = measures[kind][task]
     return f"{seconds[framework] / seconds[TOOLCHART]:.1f}"
 
 
@@ -122,11 +125,12 @@ def print_own_figures(measures: Measures, framework: str) -> str:
     title = FRAMEWORKS[framework]
     rows = [
         f"| [{TASKS[task].title}](#{make_anchor(task)}) | {count_lines(task, framework)} "
-        f"| {count_lines(task, TOOLCHART)} | {print_ratio(measures, task, framework)} |"
+        f"| {count_lines(task, TOOLCHART)} | {print_ratio(measures, 'loading', task, framework)} "
+        f"| {print_ratio(measures, 'running', task, framework)} |"
         for task in list_tasks(framework)
     ]
-    head = f"| task | lines: {title} | lines: Toolchart | loading: {title}, Toolchart = 1 |"
-    return "\n".join((head, "|---|---:|---:|---:|", *rows))
+    head = f"| task | lines: {title} | lines: Toolchart | loading, Toolchart = 1 | running, Toolchart = 1 |"
+    return "\n".join((head, "|---|---:|---:|---:|---:|", *rows))
 
 
 def make_anchor(task: str) -> str:
@@ -208,8 +212,8 @@ def _run_command(folder: Path, *arguments: str) -> list[str]:
 def measure(measured: Measures, say: Callable[[str], None]) -> Measures:
     """What the log of each program shows; and the seconds anew where the other frameworks are installed.
 
-    It says what it does, because it takes minutes: it loads each program up to `ROUNDS` times, for the
-    shortest time. It ends within `ROUNDS_S` and one load of each program.
+    It says what it does, because it takes minutes: it loads and runs each program up to `ROUNDS` times, for
+    the shortest time. It ends within `ROUNDS_S` and one round; each process of a round has its own limit.
     """
     shown: dict[str, str] = {}
     for task in SHOWN:
@@ -218,18 +222,21 @@ def measure(measured: Measures, say: Callable[[str], None]) -> Measures:
     if find_python(OWN_LOOP) is None:
         say(f"nothing is measured: {pair_runs.VARIABLE} names no folder with the newest releases")
         return {**measured, "shown": shown}
-    seconds: dict[str, dict[str, float]] = {task: {} for task in TASKS}
+    measures: Measures = {"releases": read_releases()}
     end = time.monotonic() + ROUNDS_S
     for number in range(1, ROUNDS + 1):
-        for framework in FRAMEWORKS:
-            for task in list_tasks(framework):
-                if number > 1 and time.monotonic() > end:
-                    break
-                taken = load_program(framework, task)
-                seconds[task][framework] = min(taken, seconds[task].get(framework, taken))
-                path = find_program(task, framework).relative_to(ROOT)
-                say(f"round {number} of {ROUNDS}: {path} took {taken:.2f} s of a processor to load")
-    return {"releases": read_releases(), "seconds": seconds, "shown": shown}
+        # The frameworks of a task one after the other: a machine may be slower a minute later.
+        for task, framework in itertools.product(TASKS, FRAMEWORKS):
+            if task not in list_tasks(framework) or (number > 1 and time.monotonic() > end):
+                continue
+            taken = {"loading": load_program(framework, task), "running": time_program(framework, task)}
+            for kind, seconds in taken.items():
+                row = measures.setdefault(kind, {}).setdefault(task, {})
+                row[framework] = round(min(seconds, row.get(framework, seconds)), 2)
+            path = find_program(task, framework).relative_to(ROOT)
+            texts = (f"{kind} {seconds:.2f} s" for kind, seconds in taken.items())
+            say(f"round {number} of {ROUNDS}, {path}: {', '.join(texts)} of a processor")
+    return {**measures, "shown": shown}
 
 
 def show_new_log(task: str) -> str:
@@ -250,6 +257,17 @@ def load_program(framework: str, task: str) -> float:
         environment = pair_runs.make_environment(framework, Path(folder), "http://127.0.0.1:9/v1")
         command = [str(find_python(framework)), "-c", code, str(find_program(task, framework))]
         return float(run_process(command, environment, Path(folder), LOAD_S))
+
+
+def time_program(framework: str, task: str) -> float:
+    """The seconds of a processor that all processes of a program take, from their start to their end."""
+    python = find_python(framework)
+    assert python is not None
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as folder:
+        run_program(task, framework, python, Path(folder))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def read_releases() -> dict[str, str]:

@@ -4,7 +4,6 @@ import sys
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain.tools import tool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
@@ -14,7 +13,7 @@ def credit(customer: str, cents: int) -> str:
     return f"{customer} has {cents} cents more"
 
 
-billing = create_agent(
+clerk = create_agent(
     "openai:gpt-5.1",
     system_prompt="You do what concerns bills.",
     tools=[credit],
@@ -22,10 +21,9 @@ billing = create_agent(
 )
 
 
-@tool("billing")
-def ask_billing(message: str) -> str:
+def billing(message: str) -> str:
     """Knows bills, and gives credit."""
-    result = billing.invoke({"messages": [{"role": "user", "content": message}]})
+    result = clerk.invoke({"messages": [{"role": "user", "content": message}]})
     return result["messages"][-1].text
 
 
@@ -34,7 +32,7 @@ def main() -> None:
     config = {"configurable": {"thread_id": "c1"}}
     with SqliteSaver.from_conn_string("conversations.db") as saver:
         front = create_agent(
-            "openai:gpt-5.1", system_prompt="You help customers.", tools=[ask_billing], checkpointer=saver
+            "openai:gpt-5.1", system_prompt="You help customers.", tools=[billing], checkpointer=saver
         )
         if sys.argv[1] == "ask":
             question = {"role": "user", "content": "I paid 500 cents too much. I am Ada."}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, dynamic_prompt
-from langchain.tools import ToolRuntime, tool
+from langchain.tools import ToolRuntime
 from pydantic import BaseModel, Field
 
 
@@ -30,7 +30,6 @@ def write_prompt(request: ModelRequest[Account]) -> str:
     return f"You advise customers of a bank. You speak with {request.runtime.context.name}."
 
 
-@tool
 def find_balance(runtime: ToolRuntime[Account], currency: str) -> str:
     """The balance of the customer's account."""
     return f"{runtime.context.balance:.2f} {currency}"
