@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import re
-import resource
 import sys
 import tempfile
 import time
@@ -261,6 +260,8 @@ def load_program(framework: str, task: str) -> float:
 
 def time_program(framework: str, task: str) -> float:
     """The seconds of a processor that all processes of a program take, from their start to their end."""
+    import resource  # not on Windows, where the pages are tested too
+
     python = find_python(framework)
     assert python is not None
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
