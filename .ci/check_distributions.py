@@ -1,6 +1,6 @@
 """Exits with an error where an sdist or a wheel lacks something, or has what nobody should get.
 
-    python .ci/check_distributions.py FOLDER VERSION
+python .ci/check_distributions.py FOLDER VERSION
 """
 
 import subprocess
@@ -26,7 +26,9 @@ with tarfile.open(folder / f"toolchart-{version}.tar.gz") as archive:
 
 wrong = [f"the wheel lacks {name}" for name in sorted(shipped) if f"toolchart/{name}" not in wheel]
 wrong += [f"the sdist lacks {name}" for name in sorted({*shipped, "setup.py"}) if name not in sdist]
-wrong += [f"the sdist lacks {name}" for name in ("LICENSE", "README.md", "pyproject.toml") if name not in sdist]
+wrong += [
+    f"the sdist lacks {name}" for name in ("LICENSE", "README.md", "pyproject.toml") if name not in sdist
+]
 wrong += [
     f"the wheel has {name}"
     for name in sorted(wheel)

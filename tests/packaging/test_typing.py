@@ -120,8 +120,11 @@ def list_marked_lines(path: Path) -> set[tuple[str, int]]:
 
 
 def write_examples(folder: Path) -> int:
-    """Write the Python examples of the README and of `docs/` into a folder; their number."""
+    """Write the examples of the README and of `docs/` and our programs of `tests/pairs`; their number."""
     count = 0
+    for program in sorted((ROOT / "tests" / "pairs").glob("*/with_toolchart.py")):
+        shutil.copy(program, folder / f"pair_{program.parent.name}.py")
+        count += 1
     for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = document.read_text("utf-8")
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1):

@@ -1,8 +1,7 @@
-"""The same program in three frameworks: what each task is, and how a program of it is run.
+"""The same program in several frameworks: what each task is, and how a program of it is run.
 
-Each task has a folder with the programs `with_toolchart.py`, `with_pydantic_ai.py` and
-`with_openai_agents.py`. Every program runs in a process of its own, in the environment of its framework,
-against a scripted model host on loopback.
+Each task has a folder with a program `with_NAME.py` for each framework that it is written in. Every program
+runs in processes of its own, in the environment of its framework, against a scripted model host on loopback.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,31 @@ VARIABLE = "TOOLCHART_PAIRS"
 ENVIRONMENTS = os.environ.get(VARIABLE, "")
 """The folder that `.ci/install_pairs` has filled."""
 TOOLCHART = "toolchart"
-FRAMEWORKS = {TOOLCHART: "Toolchart", "pydantic_ai": "Pydantic AI", "openai_agents": "OpenAI Agents SDK"}
+OWN_LOOP = "own_loop"
+FRAMEWORKS = {
+    TOOLCHART: "Toolchart",
+    "pydantic_ai": "Pydantic AI",
+    "openai_agents": "OpenAI Agents SDK",
+    "langgraph": "LangGraph",
+    OWN_LOOP: "a loop of your own",
+}
+PACKAGES = {
+    "pydantic_ai": {"pydantic-ai-slim": "Pydantic AI"},
+    "openai_agents": {"openai-agents": "OpenAI Agents SDK"},
+    "langgraph": {"langgraph": "LangGraph", "langchain": "LangChain"},
+    OWN_LOOP: {"openai": "the OpenAI SDK"},
+}
+"""By framework: the packages that its programs are written for, and what people call them."""
 RELEASES = ("newest", "lowest")
-TURNS = 6
+TURNS = 4
 """Of the long conversation; each is a process."""
+LIMIT_S = 240
+"""How long all processes of one program may take together: four times the slowest on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the three programs of a folder do alike."""
+    """What the programs of a folder do alike."""
 
     title: str
     steps: Sequence[Step]
@@ -113,7 +129,7 @@ TASKS = {
             *(("say", f"Please add {number} to my total.") for number in range(1, TURNS + 1)),
             ("read",),
         ],
-        most_texts=8,
+        most_texts=5,
     ),
     "model_free_test": Task(
         title="A test without a model", steps=[], lines=["The test passes."], outcomes=[]
@@ -125,12 +141,18 @@ def find_python(framework: str, release: str = "newest") -> Path | None:
     """The Python that runs the programs of a framework; None where no environment was installed."""
     if framework == TOOLCHART:
         return Path(sys.executable)
-    return Path(ENVIRONMENTS) / release / "bin" / "python" if ENVIRONMENTS else None
+    python = Path(ENVIRONMENTS) / release / "bin" / "python"
+    return python if ENVIRONMENTS and python.exists() else None
 
 
 def find_program(task: str, framework: str) -> Path:
     """The file of a program."""
     return PROGRAMS / task / f"with_{framework}.py"
+
+
+def list_tasks(framework: str) -> list[str]:
+    """The tasks that a framework has a program of."""
+    return [task for task in TASKS if find_program(task, framework).exists()]
 
 
 @dataclass(frozen=True)
@@ -146,19 +168,37 @@ def run_program(task: str, framework: str, python: Path, folder: Path) -> Outcom
     """Run all processes of a program, one after the other, in one folder.
 
     Raises:
-        AssertionError: a process fails.
+        AssertionError: a process fails, or does not end in time.
     """
     lines: list[str] = []
+    program = find_program(task, framework)
+    end = time.monotonic() + LIMIT_S
     with serve_script(TASKS[task].steps) as host:
         environment = make_environment(framework, folder, host.url)
         for arguments in TASKS[task].processes:
-            command = [str(python), str(find_program(task, framework)), *arguments]
-            process = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-            )
-            assert process.returncode == 0, process.stdout + process.stderr
-            lines += process.stdout.splitlines()
+            command = [str(python), str(program), *arguments]
+            lines += run_process(command, environment, folder, end - time.monotonic()).splitlines()
     return Outcome(lines, host.list_outcomes(), host)
+
+
+def run_process(command: Sequence[str], environment: dict[str, str], folder: Path, limit_s: float) -> str:
+    """What a process prints.
+
+    Raises:
+        AssertionError: it fails, or does not end in time; then it is killed.
+    """
+    try:
+        process = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=max(limit_s, 0.1)
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = b"".join(part for part in (error.stdout, error.stderr) if isinstance(part, bytes))
+        raise AssertionError(
+            f"`{' '.join(command)}` was killed after {limit_s:.0f} s, which is its time. It printed:\n"
+            + printed.decode(errors="replace")
+        ) from None
+    assert process.returncode == 0, f"`{' '.join(command)}` failed:\n{process.stdout}{process.stderr}"
+    return process.stdout
 
 
 def make_environment(framework: str, folder: Path, url: str) -> dict[str, str]:
@@ -169,6 +209,7 @@ def make_environment(framework: str, folder: Path, url: str) -> dict[str, str]:
         "OPENAI_API_KEY": "no-key",
         "OPENAI_BASE_URL": url,
         "OPENAI_AGENTS_DISABLE_TRACING": "1",  # else it sends each run to OpenAI
+        "LANGSMITH_TRACING": "false",
     }
     if framework == TOOLCHART:
         environment["PYTHONPATH"] = str(ROOT / ".typing")

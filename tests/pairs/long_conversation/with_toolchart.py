@@ -11,10 +11,7 @@ def add(total: int, amount: int) -> int:
 
 
 clerk = Agent(
-    {"provider": "openai", "model": "gpt-5.1", "context_limit": 300},
-    prompt="You keep a running total.",
-    tools=[add],
-    chart="compacting",
+    "openai:gpt-5.1", prompt="You keep a running total.", tools=[add], chart="compacting", context_limit=300
 )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from toolchart import Agent, Decided, TextDelta, Turn, TurnStream, tool
+from toolchart import Agent, TextDelta, Turn, TurnStream, tool
 
 
 @tool(requires_approval=True)
@@ -31,8 +31,7 @@ async def main() -> None:
         while turn.pending_approvals:
             call = turn.pending_approvals[0]
             print(f"{call.tool} {call.params} waits")
-            decision = Decided(call_id=call.id, approved=True, by="ann")
-            turn = await show(desk.stream_resume(turn.conversation, decision))
+            turn = await show(desk.stream_approval(turn.conversation, call.id, by="ann"))
 
 
 if __name__ == "__main__":
