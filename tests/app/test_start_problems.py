@@ -174,3 +174,15 @@ def test_a_fault_of_our_own_modules_is_no_missing_package(
     assert (result.code, result.out) == (70, "")
     assert "pip install" not in result.err
     assert module in result.err
+
+
+def test_check_says_what_a_spec_does_not_use(run_cli: RunCli, work_dir: Path) -> None:
+    """A key that Toolchart does not read is named by `check` as by `run`: a clean chart does not hide it."""
+    file = write_agent(work_dir)
+    spec = json.loads(file.read_text("utf-8"))
+    spec["responses"][0]["alowed_tools"] = ["calculator"]
+    file.write_text(json.dumps(spec), "utf-8")
+    words = "keys that Toolchart does not use: responses[0].alowed_tools"
+    checked = run_cli("check", str(file))
+    assert (checked.code, words in checked.err) == (0, True)
+    assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == [words]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,15 @@ def wheel(checkout: Path) -> Path:
         command.append("--no-build-isolation")
     subprocess.run([*command, "-w", str(checkout.parent), str(checkout)], check=True, capture_output=True)
     return next(checkout.parent.glob("*.whl"))
+
+
+def test_the_page_names_every_extra() -> None:
+    """docs/install.md has one row for each extra that users may want, and no other."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text("utf-8").partition("| extra | adds |")[2]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(
+        {*extras} - {"dev", "docs", "test"}
+    )
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ for what the error fills in.
 Every error has the same form: where (file, line, key), what is wrong, and on the next line what is allowed or
 what to do:
 
-    agent.yaml:6: responses[0].tools: there is no key 'alowed_tools'
+    agent.yaml:6: responses[0].tools.alowed_tools: unknown key 'alowed_tools'
       did you mean 'allowed_tools'?
 
 {codes}

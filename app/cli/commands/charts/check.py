@@ -14,7 +14,7 @@ from toolchart.app.cli.parameters.charts import suggest_chart
 from toolchart.app.cli.parameters.options import find_python_agent, json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
-from toolchart.app.cli.terminal.text import escape_controls, print_text
+from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.document_files import read_document
 from toolchart.states.core.encoding import encode
@@ -91,12 +91,14 @@ def command(
         return _report_coverage(chart, conversations, log, fail_under=fail_under, as_json=as_json)
     report = check(chart, **options)
     problems = _list_start_problems(spec)
+    warnings = list(spec.warnings) if spec is not None else []
     runs = _replay_findings(chart, report, options) if replays else ()
     if as_json:
-        print_json(
-            {**_encode_report(report, runs), "ok": not (report.findings or problems), "start": problems}
-        )
+        is_ok = not (report.findings or problems)
+        print_json({**_encode_report(report, runs), "ok": is_ok, "start": problems, "warnings": warnings})
     else:
+        for warning in warnings:
+            print_notice(f"warning: {warning}")
         for problem in problems:
             is_left_out = "left out" in problem  # the agent starts, but not with this tool
             lead = (
