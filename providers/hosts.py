@@ -174,13 +174,16 @@ HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDe
 """The hosts by the `provider` word of an `llms` entry."""
 
 
-def find_host(provider: str) -> HostDescriptor:
+def find_host(provider: str, place: str = "llms.*.provider") -> HostDescriptor:
     """The row of a `provider` word.
+
+    Args:
+        place: where the word stands, for the error.
 
     Raises:
         SpecError: there is no such host, or its row is incomplete.
     """
-    return HOSTS.find(provider, "llms.*.provider")
+    return HOSTS.find(provider, place)
 
 
 def get_telemetry_name(provider: str) -> str:

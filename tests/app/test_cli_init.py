@@ -108,7 +108,7 @@ def test_an_agent_of_a_model(run_cli: RunCli, work_dir: Path, model: str) -> Non
     ("words", "problem"),
     [
         (("--model", "gpt-5"), "a model is named as PROVIDER:MODEL, not 'gpt-5'"),
-        (("--model", "opnai:gpt-5"), "did you mean 'openai'?"),
+        (("--model", "opnai:gpt-5"), "--model: unknown provider 'opnai'\n  did you mean 'openai'?"),
         (("--model", "openai:m", "--from", "quickstart"), "leave out --model"),
     ],
 )

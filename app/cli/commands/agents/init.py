@@ -108,7 +108,7 @@ def _write_agent(name: str, model: str) -> str:
             path="--model",
             hint="for instance openai:gpt-5-mini",
         )
-    find_host(provider)  # an unknown name is refused here
+    find_host(provider, "--model")  # an unknown name is refused here
     return _AGENT.format(name=_write_yaml(name), provider=provider, model=_write_yaml(model_name))
 
 
