@@ -107,6 +107,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return "denied", reason or f"the approval policy forbids this call of {tool.name!r}"
         return DECISIONS[decision], None
 
+    def may_ask(self, asks_by_itself: bool) -> bool:
+        """Whether a call may need a person's decision.
+
+        Args:
+            asks_by_itself: whether some call asks where no rule says otherwise.
+        """
+        if self.default == "ask" or any(rule.decision == "ask" for rule in self.rules):
+            return True
+        return asks_by_itself and self.default is None
+
     @property
     def may_wait(self) -> bool:
         """Whether a ruling may wait for a worker."""

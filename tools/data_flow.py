@@ -411,6 +411,27 @@ class _Places:
         return f"{source}:{line}" if line else source
 
 
+def _may_ask(spec: AgentSpec, chart: Chart, functions: Sequence[Tool | Callable[..., Any]]) -> bool:
+    """Whether a call of the agent may need a person's decision; true where that is not known.
+
+    What a function says of itself (`@tool(requires_approval=True)`) counts as what the spec says of it.
+    """
+    policy = parse_policy(spec.approval, approvers=spec.approvers)
+    asks_by_itself = (
+        any(tool.needs_approval for tool in _list_tools(spec, _Places(spec)))
+        or any(
+            _describe_program_tool(function).needs_approval
+            for function in functions
+            if not is_effect_function(function)
+        )
+        # A call that was written as text may be quoted, and a tool may have changed since it was pinned.
+        or any(llm.tool_format != "native" for llm in spec.llms.values())
+        or "describe_tools_in_text" in str(chart.document)
+        or bool(spec.tools and spec.tools.pins)
+    )
+    return policy.may_ask(asks_by_itself)
+
+
 def describe_agent_chart(
     spec: AgentSpec,
     functions: Sequence[Tool | Callable[..., Any]] = (),
@@ -425,12 +446,9 @@ def describe_agent_chart(
     Raises:
         SpecError: the chart cannot be loaded.
     """
-    risky = any(
-        tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
-    )
     chart = load_agent_chart(spec, resolver)
     return chart, {
-        "risky": risky,
+        "risky": _may_ask(spec, chart, functions),
         "limits": find_widest_limits(spec),
         "unbounded": spec.limits.unbounded,
         "find_agent_cost": build_cost_finder(spec),

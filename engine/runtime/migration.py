@@ -9,6 +9,7 @@ from toolchart.states.chart.document import Chart
 from toolchart.states.errors import NotFound
 from toolchart.states.ports import Store
 from toolchart.states.proofs.migration import MigrationReport, check_migration
+from toolchart.tools.data_flow import describe_agent_chart
 
 __all__ = ["Engine", "decide_migration", "migrate_conversation"]
 
@@ -32,12 +33,11 @@ async def migrate_conversation(
     loaded_conversation = _load_conversation(engine.store, conversation)
     if not _needs_migration(loaded_conversation, engine.chart):
         return None
-    registry = engine.tools.registry
     report = check_migration(
         engine.chart,
         loaded_conversation.snapshot,
         unbounded=engine.spec.limits.unbounded,
-        risky=any(tool.requires_approval or tool.risk == "high" for tool in registry),
+        risky=describe_agent_chart(engine.spec, engine.tools.functions)[1]["risky"],
         find_agent_cost=build_cost_finder(engine.spec),
     )
     if report.is_approved and is_recorded:
