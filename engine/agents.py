@@ -443,7 +443,7 @@ class Agent(Generic[Deps, Output]):
         self._collect_handlers(models, handlers, imports, {}, self._override.get())
         document: dict[str, Any] = {"name": self.name, "llms": models}
         section = {**self._tool_options, **imports}
-        if section or self._list_functions():
+        if section or self.list_functions():
             document["tools"] = {"enabled": True, **section}
         document["responses"] = list(handlers.values())
         chart = self._build_chart(document)  # after the handlers, which need names of their own
@@ -506,7 +506,7 @@ class Agent(Generic[Deps, Output]):
             *list_imported_globs(self._import_options),
         ]
 
-    def _list_functions(self) -> list[Tool | Callable[..., Any]]:
+    def list_functions(self) -> list[Tool | Callable[..., Any]]:
         """The tools and `@effect` functions of this agent and of its handoffs, each once."""
         return [ready for _, ready in self._list_given()]
 
@@ -561,7 +561,7 @@ class Agent(Generic[Deps, Output]):
 
     def _make_resolver(self, spec: AgentSpec) -> EffectResolver:
         """Finds the `@effect` functions of the agent that its chart names."""
-        return EffectResolver(spec, ChartFunctions(self._list_functions()).load_function)
+        return EffectResolver(spec, ChartFunctions(self.list_functions()).load_function)
 
     def check(self) -> CheckReport:
         """Prove what `toolchart check` proves of a spec: every turn ends, nothing runs unapproved, ..."""
@@ -571,7 +571,7 @@ class Agent(Generic[Deps, Output]):
     def describe_chart(self) -> tuple[Chart, dict[str, Any]]:
         """The chart that the agent's turns run, and the options of `check` that its limits and tools give."""
         spec = self.spec()
-        return describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
+        return describe_agent_chart(spec, self.list_functions(), self._make_resolver(spec))
 
     def draw(self, format_name: str = "mermaid") -> str | bytes:
         """The chart as a diagram: `text`, `mermaid`, `dot`, `svg`, ... (docs/diagrams.md).
@@ -632,7 +632,7 @@ class Agent(Generic[Deps, Output]):
         override = self._override.get()
         return {
             "spec": self.spec(),
-            "functions": self._list_functions(),
+            "functions": self.list_functions(),
             "prompt_variables": self._list_prompt_variables(),
             "providers": {} if isinstance(override, (str, Mapping)) else self._list_providers(override),
         }

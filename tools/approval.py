@@ -16,7 +16,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -122,9 +122,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a ruling may wait for a worker."""
         return any(condition.may_wait for rule in self.rules for condition in rule.conditions)
 
-    def list_warnings(self, tools: Iterable[Tool]) -> list[str]:
-        """One warning for each condition whose argument may have a type that cannot be compared."""
-        warnings = []
+    def list_warnings(self, tools: Collection[Tool]) -> list[str]:
+        """One warning for each glob that matches no tool, and for each condition whose argument may have a
+        type that cannot be compared."""
+        names = dict.fromkeys(name for tool in tools for name in (tool.name, tool.alias) if name)
+        warnings = [
+            f"approval rule {number + 1} ({rule.decision}) names {glob!r}, which matches no tool "
+            f"({suggest_name(glob, names) if names else 'the agent has none'})"
+            for number, rule in enumerate(self.rules)
+            for glob in rule.tools
+            if glob != "*" and not any(fnmatchcase(name, glob) for name in names)
+        ]
         for tool in tools:
             for number, rule in enumerate(self.rules):
                 for condition in rule.conditions if rule.names_tool(tool) else ():

@@ -411,10 +411,13 @@ class _Places:
         return f"{source}:{line}" if line else source
 
 
-def _may_ask(spec: AgentSpec, chart: Chart, functions: Sequence[Tool | Callable[..., Any]]) -> bool:
+def may_ask(spec: AgentSpec, chart: Chart, functions: Sequence[Tool | Callable[..., Any]]) -> bool:
     """Whether a call of the agent may need a person's decision; true where that is not known.
 
     What a function says of itself (`@tool(requires_approval=True)`) counts as what the spec says of it.
+
+    Args:
+        functions: the tools that the program adds to those of the spec.
     """
     policy = parse_policy(spec.approval, approvers=spec.approvers)
     asks_by_itself = (
@@ -448,7 +451,7 @@ def describe_agent_chart(
     """
     chart = load_agent_chart(spec, resolver)
     return chart, {
-        "risky": _may_ask(spec, chart, functions),
+        "risky": may_ask(spec, chart, functions),
         "limits": find_widest_limits(spec),
         "unbounded": spec.limits.unbounded,
         "find_agent_cost": build_cost_finder(spec),

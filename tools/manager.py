@@ -53,7 +53,7 @@ class ToolManager(ToolExecutor):
     """The tools of one agent, and the executor that the engine runs them with.
 
     Attributes:
-        warnings: what was left out and why, for people.
+        warnings: what was left out and why, and what rules of approval cannot do, for people.
         search: fills `{{rag_context}}`, where the spec or the program has a search.
         functions: the tools that the program added to those of the spec, as it gave them.
         aliases: by tool name the spec's own name, for tools whose own name some provider would refuse.
@@ -74,7 +74,8 @@ class ToolManager(ToolExecutor):
         _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel)
         self.names = registry.names
-        self.warnings = warnings
+        self._loading_warnings = warnings
+        self.warnings = (*warnings, *self.policy.list_warnings(tuple(registry)))
         self.aliases = {tool.name: tool.alias for tool in registry if tool.alias}
         self.search = search
         self.functions = tuple(functions)
@@ -132,7 +133,6 @@ class ToolManager(ToolExecutor):
                     if isinstance(function, Tool)
                     else make_program_tool(function, context.default_timeout_s)
                 )
-            warnings += policy.list_warnings(registry)
             return cls(
                 registry,
                 tuple(warnings),
@@ -155,7 +155,7 @@ class ToolManager(ToolExecutor):
         """
         return ToolManager(
             Registry([*self.registry, *tools]),
-            self.warnings,
+            self._loading_warnings,
             policy=self.policy,
             output=self.output,
             parallel=self.parallel,

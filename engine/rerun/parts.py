@@ -37,9 +37,10 @@ class MissingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The question at which a rerun ended because the log has no answer to it."""
 
     kind: str
-    """`call`, `request`, `decision`, `review`, or the name of an effect."""
+    """`call`, `request`, `decision`, `review`, the name of an effect, or `event`: what came from outside
+    has no place in the run."""
     number: int
-    """Which one of its kind it was in the conversation, from 1."""
+    """Which one of its kind it was in the conversation, from 1; of an event, its record."""
     text: str
     """One sentence for people."""
     request: Request | None = None

@@ -9,7 +9,7 @@ from toolchart.states.chart.document import Chart
 from toolchart.states.errors import NotFound
 from toolchart.states.ports import Store
 from toolchart.states.proofs.migration import MigrationReport, check_migration
-from toolchart.tools.data_flow import describe_agent_chart
+from toolchart.tools.data_flow import may_ask
 
 __all__ = ["Engine", "decide_migration", "migrate_conversation"]
 
@@ -37,7 +37,7 @@ async def migrate_conversation(
         engine.chart,
         loaded_conversation.snapshot,
         unbounded=engine.spec.limits.unbounded,
-        risky=describe_agent_chart(engine.spec, engine.tools.functions)[1]["risky"],
+        risky=may_ask(engine.spec, engine.chart, engine.tools.functions),
         find_agent_cost=build_cost_finder(engine.spec),
     )
     if report.is_approved and is_recorded:

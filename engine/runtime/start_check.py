@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from toolchart.engine.runtime.agent_tools import ChartFunctions, build_agent_tools
 from toolchart.providers.hosts import find_host
@@ -13,13 +14,23 @@ from toolchart.specs.turn_plan import require_handlers
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import load_reference, load_row_reference
 from toolchart.states.errors import SpecError
+from toolchart.tools.definition import Tool
+from toolchart.tools.manager import ToolManager
+
+LEFT_OUT = "left out"
+"""Stands in each warning about a tool without which the agent starts."""
 
 
-def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
+def find_start_problems(
+    spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]] = ()
+) -> Iterator[SpecError]:
     """Each thing that keeps the agent from starting or loses one of its tools.
 
     Hosts are looked up and their adapters are imported; Python handlers are imported, and tools are made. MCP
     servers are not started and OpenAPI documents are not fetched; that their packages are there is checked.
+
+    Args:
+        functions: the tools that the program adds to those of the spec.
     """
     try:
         require_handlers(spec)
@@ -34,7 +45,7 @@ def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
         except ImportError as error:
             message = f"the adapter of {config.provider!r} cannot be imported: {error}"
             yield SpecError(message, file=spec.source, path=f"llms.{name}.provider")
-    yield from _find_tool_problems(spec)
+    yield from _find_tool_problems(spec, functions)
     folder = Path(spec.source).parent if spec.source else None
     try:
         functions = ChartFunctions((), folder)
@@ -43,7 +54,37 @@ def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
         yield error
 
 
-def _find_tool_problems(spec: AgentSpec) -> Iterator[SpecError]:
+def list_tool_warnings(
+    spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]] = ()
+) -> tuple[str, ...]:
+    """What an agent that starts says about its tools and its rules of approval, beside what it leaves out.
+
+    Nothing is said of an agent with MCP servers or OpenAPI documents, since their tools are not known here,
+    or of one whose tools cannot be made (`find_start_problems` says why).
+
+    Args:
+        functions: the tools that the program adds to those of the spec.
+    """
+    if spec.tools is not None and (spec.tools.mcp or spec.tools.openapi):
+        return ()
+    try:
+        tools = _build_local_tools(spec, functions)
+    except SpecError:
+        return ()
+    tools.close()
+    return tuple(warning for warning in tools.warnings if LEFT_OUT not in warning)
+
+
+def _build_local_tools(spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]]) -> ToolManager:
+    """The tools that need no server."""
+    section = spec.tools.model_copy(update={"mcp": {}, "openapi": []}) if spec.tools else None
+    folder = Path(spec.source).parent if spec.source else None
+    return build_agent_tools(spec.model_copy(update={"tools": section}), functions, None, folder)
+
+
+def _find_tool_problems(
+    spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]]
+) -> Iterator[SpecError]:
     if spec.tools is None:
         return
     if spec.tools.mcp:
@@ -51,14 +92,12 @@ def _find_tool_problems(spec: AgentSpec) -> Iterator[SpecError]:
             load_reference("toolchart.tools.sources.mcp:require_library")()
         except SpecError as error:
             yield error
-    local_tools = spec.tools.model_copy(update={"mcp": {}, "openapi": []})
-    folder = Path(spec.source).parent if spec.source else None
     try:
-        tools = build_agent_tools(spec.model_copy(update={"tools": local_tools}), (), None, folder)
+        tools = _build_local_tools(spec, functions)
     except SpecError as error:
         yield error
         return
     tools.close()
     for warning in tools.warnings:
-        if "left out" in warning:
+        if LEFT_OUT in warning:
             yield SpecError(warning, file=spec.source, path="tools.registry")

@@ -186,3 +186,30 @@ def test_check_says_what_a_spec_does_not_use(run_cli: RunCli, work_dir: Path) ->
     checked = run_cli("check", str(file))
     assert (checked.code, words in checked.err) == (0, True)
     assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == [words]
+
+
+def test_check_says_which_rules_name_no_tool(run_cli: RunCli, work_dir: Path) -> None:
+    """A rule of approval for a misspelt tool is a warning of `check`, of a spec and of an agent in Python;
+    one for a tool of an MCP server, which is not asked, is none."""
+    file = write_agent(work_dir, registry=[{"name": "echo"}])
+    spec = json.loads(file.read_text("utf-8"))
+    words = "approval rule 1 (ask) names 'ecko', which matches no tool (did you mean 'echo'?)"
+    file.write_text(json.dumps({**spec, "approval": [{"tools": "ecko", "decision": "ask"}]}), "utf-8")
+    assert f"warning: {words}" in run_cli("check", str(file)).err
+    assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == [words]
+    program = work_dir / "agent.py"
+    program.write_text(
+        "from toolchart import Agent\n"
+        "def refund(order: str) -> str:\n"
+        "    return order\n"
+        "rules = [{'tools': name, 'decision': 'ask'} for name in ('refund', 'refnd')]\n"
+        "agent = Agent('scripted:m', tools=[refund], approval=rules)\n",
+        "utf-8",
+    )
+    warnings = json.loads(run_cli("check", f"{program}:agent", "--json").out)["warnings"]
+    assert [text for text in warnings if "approval rule" in text] == [
+        "approval rule 2 (ask) names 'refnd', which matches no tool (did you mean 'refund'?)"
+    ]
+    spec["tools"]["mcp"] = {"mail": {"command": "no-such-server"}}
+    file.write_text(json.dumps({**spec, "approval": [{"tools": "mail__send", "decision": "ask"}]}), "utf-8")
+    assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == []

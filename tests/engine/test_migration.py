@@ -183,6 +183,12 @@ def judge_seed(seed: int) -> str:
         raise
 
 
+@pytest.mark.parametrize("seed", [0, 5, 9])
+def test_a_chart_may_call_functions_of_the_program(seed: int) -> None:
+    """The charts of these seeds call a function that was given to the engine; they are judged as others."""
+    assert judge_seed(seed)
+
+
 @pytest.mark.slow
 def test_approved_migrations_end_and_refused_ones_have_a_reason() -> None:
     """S1.7: what is approved ends in the real engine, in time and truthfully; what is refused is shown."""

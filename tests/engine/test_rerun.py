@@ -321,6 +321,28 @@ def test_tools_do_not_run_unless_they_are_allowed_to() -> None:
         rerun_live(store, more_calls, live_tools=["lok"], **options)
 
 
+def test_calls_that_a_run_does_not_make_do_not_begin_in_it() -> None:
+    """A log notes when calls of tools that are not idempotent begin. Where the run asks for other calls, or
+    for none, it has diverged or differs, and has not failed at this note."""
+
+    def look(place: str) -> str:
+        """Look at a place."""
+        return place
+
+    both = agents.reply_with_calls(("look", {"place": "here"}), ("look", {"place": "there"}))
+    replies, options = [both, "Done."], {"functions": [look]}
+    store = MemoryStore()
+    with agents.make_engine(replies, log=store, **options) as engine:
+        engine.run("look", conversation="c")
+    assert "calls_started" in [json.loads(line)["event"]["type"] for line in store.read_lines("c")]
+    assert rerun_live(store, replies, **options).status == "same"
+    result = rerun_offline(store, changes=RerunChanges(system="Be kind."))
+    assert result.reason == "diverged at request 1: the log has no reply to this request"
+    one = agents.reply_with_calls(("look", {"place": "there"}))
+    assert find_place(rerun_live(store, [one, "Done."], **options))[0] == "different"
+    assert find_place(rerun_live(store, ["Nothing.", "Done."], **options))[0] == "different"
+
+
 def test_a_recorded_approval_never_lets_a_tool_run() -> None:
     """The approval of a recorded call covers its recorded result; a live tool still waits for a person."""
 

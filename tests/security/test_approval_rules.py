@@ -120,6 +120,38 @@ def test_open_types_give_a_warning() -> None:
     assert parse_policy([{"when": {"amount": {"gt": 1}}, "decision": "never"}]).list_warnings([typed]) == []
 
 
+def test_a_rule_that_names_no_tool_is_said() -> None:
+    """Each glob of a rule that matches no tool gives a warning with the nearest name; `*` never does."""
+    rules = [
+        {"tools": ["transfr", "read_*", "transfer"], "decision": "ask"},
+        {"tools": "*", "decision": "never"},
+    ]
+    engine = make_engine(["done"], functions=[make_tool()], approval=rules)
+    warnings = [text for text in engine.tools.warnings if "approval rule" in text]
+    assert warnings == [
+        "approval rule 1 (ask) names 'transfr', which matches no tool (did you mean 'transfer'?)",
+        "approval rule 1 (ask) names 'read_*', which matches no tool "
+        "(known: calculator, echo, transfer, weather)",
+    ]
+    assert engine.run("go").warnings[: len(warnings)] == tuple(warnings)
+    reader = make_function_tool("read_mail", OPEN, lambda arguments: "done")
+    warnings = [text for text in engine.with_tools([reader]).tools.warnings if "approval rule" in text]
+    assert len(warnings) == 1
+    assert "'transfr'" in warnings[0]
+    (warning,) = parse_policy([{"tools": "transfer", "decision": "ask"}]).list_warnings([])
+    assert warning.endswith("names 'transfer', which matches no tool (the agent has none)")
+
+
+def test_a_rule_that_names_no_tool_ends_a_strict_turn() -> None:
+    """With `policy: strict` the call that the rule was written for does not run."""
+    rules = [{"tools": "transfr", "decision": "ask"}]
+    replies = [reply_with_calls(("transfer", {"amount": 1})), "end"]
+    engine = make_engine(replies, functions=[make_tool()], approval=rules, chart="full", policy="strict")
+    result = engine.run("go")
+    assert (result.state, result.tool_calls) == ("error", [])
+    assert "'transfr'" in str(result.error)
+
+
 def test_decisions_are_strict() -> None:
     """A decision for no call, for one that does not wait, or after the turn is refused."""
     tool = make_function_tool("transfer", OPEN, lambda arguments: "done")

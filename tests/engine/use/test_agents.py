@@ -242,7 +242,7 @@ def test_an_agent_in_python_and_its_yaml_write_the_same_log(
     path.write_text(yaml.safe_dump(make().to_document(), sort_keys=False), "utf-8")
     agent = make()
     other = open_store("memory")
-    providers, functions = agent._list_providers(None), agent._list_functions()
+    providers, functions = agent._list_providers(None), agent.list_functions()
     clock, prompts = TurnableClock(skips=True), agent._list_prompt_variables()
     settings: dict[str, Any] = {"providers": providers, "functions": functions, "prompt_variables": prompts}
     with Engine(path, log=other, clock=clock, **settings) as engine:

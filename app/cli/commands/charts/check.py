@@ -86,12 +86,11 @@ def command(
         raise click.UsageError("--coverage measures and proves nothing: leave out --replay-counterexample.")
     if (conversations or fail_under is not None) and not measures_coverage:
         raise click.UsageError("--conversation and --fail-under go with --coverage.")
-    chart, spec, options = _load_subject(name)
+    chart, spec, functions, options = _load_subject(name)
     if measures_coverage:
         return _report_coverage(chart, conversations, log, fail_under=fail_under, as_json=as_json)
     report = check(chart, **options)
-    problems = _list_start_problems(spec)
-    warnings = list(spec.warnings) if spec is not None else []
+    problems, warnings = _list_start_problems(spec, functions)
     runs = _replay_findings(chart, report, options) if replays else ()
     if as_json:
         is_ok = not (report.findings or problems)
@@ -131,21 +130,25 @@ def _report_coverage(
     return 0
 
 
-def _list_start_problems(spec: AgentSpec | None) -> list[str]:
-    """What keeps the agent from starting, one text each."""
-    from toolchart.engine.runtime.start_check import find_start_problems
+def _list_start_problems(spec: AgentSpec | None, functions: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """What keeps the agent from starting, and what it says when it starts, one text each."""
+    from toolchart.engine.runtime.start_check import find_start_problems, list_tool_warnings
 
-    return [str(error) for error in find_start_problems(spec)] if spec is not None else []
+    if spec is None:
+        return [], []
+    problems = [str(error) for error in find_start_problems(spec, functions)]
+    return problems, [*spec.warnings, *list_tool_warnings(spec, functions)]
 
 
-def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
-    """Return the chart that was named, its agent if it is one, and the options that an agent adds."""
+def _load_subject(name: str) -> tuple[Any, AgentSpec | None, Sequence[Any], dict[str, Any]]:
+    """Return the chart that was named, its agent if it is one, with the tools of its program, and the options
+    that an agent adds."""
     from toolchart.specs.loader import list_shipped_agents, load_spec
     from toolchart.tools.data_flow import describe_agent_chart
 
     if (agent := find_python_agent(name)) is not None:
         chart, options = agent.describe_chart()
-        return chart, agent.spec(), options
+        return chart, agent.spec(), agent.list_functions(), options
     path = Path(name)
     is_chart = name in list_shipped_charts()
     if not is_chart and name not in list_shipped_agents():
@@ -153,10 +156,10 @@ def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
             raise SpecError(f"{name!r} is not a chart, an agent or a file", hint=suggest_chart(name))
         is_chart = "llms" not in read_document(path).data
     if is_chart:
-        return load_chart(name), None, {"risky": True}
+        return load_chart(name), None, (), {"risky": True}
     spec = load_spec(name)
     chart, options = describe_agent_chart(spec)
-    return chart, spec, options
+    return chart, spec, (), options
 
 
 def _replay_findings(
