@@ -48,8 +48,8 @@ def find_start_problems(
     yield from _find_tool_problems(spec, functions)
     folder = Path(spec.source).parent if spec.source else None
     try:
-        functions = ChartFunctions((), folder)
-        functions.list_sources(load_agent_chart(spec, EffectResolver(spec, functions.load_function, None)))
+        known = ChartFunctions(functions, folder)
+        known.list_sources(load_agent_chart(spec, EffectResolver(spec, known.load_function, None)))
     except SpecError as error:
         yield error
 
