@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -50,3 +54,36 @@ def test_the_report_of_the_next_night_is_printed_as_it_is(run_cli: RunCli, tmp_p
     page = (ROOT / "docs" / "batch.md").read_text("utf-8")
     assert done.code == 1
     assert textwrap.indent(done.err, "    ") in page
+
+
+def test_the_script_for_cron_goes_on_with_a_night_that_was_not_done(tmp_path: Path) -> None:
+    """The script of the page, in another folder than cron starts in: a night without its answers stays and is
+    gone on with, under its own name and in the log of the script's folder; then it is moved away."""
+    page = (ROOT / "docs" / "batch.md").read_text("utf-8")
+    (script,) = re.findall(r'```sh title="night.sh"\n(.*?)```', page, re.DOTALL)
+    bot, home = tmp_path / "bot", tmp_path / "home"
+    for folder in (bot / "nights", bot / ".venv" / "bin", home):
+        folder.mkdir(parents=True)
+    (bot / "night.sh").write_text(script.replace("/srv/bot", shlex.quote(str(bot))), "utf-8")
+    command = bot / ".venv" / "bin" / "toolchart"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m toolchart "$@"\n', "utf-8")
+    command.chmod(0o700)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TOOLCHART_LOG", None)
+    night = json.dumps({"key": "k1", "message": "Sum up Monday."})
+    (bot / "nights" / "2026-11-28.jsonl").write_text(night, "utf-8")
+
+    def run_night() -> int:
+        done = subprocess.run(["sh", bot / "night.sh"], cwd=home, env=environment, check=False, timeout=120)
+        return done.returncode
+
+    assert run_night() == 1  # there is no agent yet
+    (bot / "agent.yaml").write_text(AGENT, "utf-8")
+    (bot / "nights" / "2026-11-29.jsonl").write_text(night, "utf-8")
+    assert run_night() == 0
+    names = ["2026-11-28.jsonl", "2026-11-29.jsonl"]
+    assert sorted(path.name for path in (bot / "done").iterdir()) == names
+    assert sorted(path.name for path in (bot / "answers").iterdir()) == names
+    with Engine("quickstart", log=str(bot / ".toolchart" / "log.db")) as engine:
+        assert sorted(engine.store.list_conversations()) == ["2026-11-28:k1", "2026-11-29:k1"]
+    assert run_night() == 0  # nothing lies there

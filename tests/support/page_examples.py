@@ -54,8 +54,9 @@ def _run_block(page: Path, folder: Path, language: str, title: str, body: str) -
     if title:
         Path(title).parent.mkdir(parents=True, exist_ok=True)
         Path(title).write_text(body, "utf-8")
-        # Another test of this process may have left a module of this name.
-        sys.modules.pop(Path(title).stem, None)
+        if title.endswith(".py"):
+            # Another test of this process may have left a module of this name.
+            sys.modules.pop(Path(title).stem, None)
         if title.startswith("test_"):
             _run_tests(Path(title).stem)
     elif language == "console":
