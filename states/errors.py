@@ -352,6 +352,17 @@ class LogDamaged(ToolchartError):
         location += f", record {seq}" if seq is not None else ""
         super().__init__(f"{location}: {message}")
 
+    @property
+    def hint(self) -> str:
+        """What to do next; empty where `problem` says it."""
+        if "\n" in self.problem:
+            return ""
+        hint = "`toolchart verify` names what is damaged and what is intact; restore the log from a backup"
+        if self.conversation is None:
+            return hint
+        hint += ", or import an export of this conversation into another log"
+        return f"{hint}\n  `toolchart show {self.conversation}` shows its records before the damage"
+
 
 class LogUnavailable(ToolchartError):
     """A store that cannot be opened, read or written. Records that were acknowledged earlier are intact."""
