@@ -67,6 +67,8 @@ from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import make_program_tool
 from toolchart.tools.sources.effect_functions import is_effect_function
+from toolchart.tools.sources.python import ToolOptions, read_tool_options
+from toolchart.tools.sources.python import tool as mark_tool
 from toolchart.tools.tool_context import ToolContext, is_tool_context
 
 if TYPE_CHECKING:
@@ -310,17 +312,40 @@ class Agent(Generic[Deps, Output]):
 
     # -- tools -----------------------------------------------------------------------------------
 
+    @overload
     def tool(
         self, function: Callable[Concatenate[ToolContext[Deps], Parameters], Result]
-    ) -> Callable[Concatenate[ToolContext[Deps], Parameters], Result]:
+    ) -> Callable[Concatenate[ToolContext[Deps], Parameters], Result]: ...
+    @overload
+    def tool(
+        self, **options: Unpack[ToolOptions]
+    ) -> Callable[
+        [Callable[Concatenate[ToolContext[Deps], Parameters], Result]],
+        Callable[Concatenate[ToolContext[Deps], Parameters], Result],
+    ]: ...
+    def tool(self, function: Any = None, **options: Unpack[ToolOptions]) -> Any:
         """Add a function as a tool: a decorator. Its first parameter is a `ToolContext` of the agent's
         dependencies, which the model does not see.
 
-        Options of the tool stand below, by `@tool(...)`.
+        Args:
+            options: those of `@tool(...)`, which may also stand below.
 
         Raises:
-            SpecError: the function has no such parameter, or its context has other dependencies.
+            SpecError: the function has no such parameter, or its context has other dependencies; an option is
+                unknown, or options stand here and below.
         """
+        if function is None:
+            mark = mark_tool(**options)
+
+            def add(function: Any) -> Any:
+                if options and read_tool_options(function):
+                    raise SpecError(
+                        f"{_name_function(function)!r} has options of `@agent.tool(...)` and of `@tool(...)`",
+                        hint="write them in one place",
+                    )
+                return self.tool(mark(function) if options else function)
+
+            return add
         first = next(iter(inspect.signature(function).parameters), None)
         hints = _read_hints(function)
         if first is None or not is_tool_context(hints.get(first)):

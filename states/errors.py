@@ -193,19 +193,27 @@ class IllegalEvent(ToolchartError):
     """An event for which no transition is enabled. The snapshot does not change."""
 
     def __init__(
-        self, event: str, state: str, *, false_conditions: tuple[str, ...] = (), legal: tuple[str, ...] = ()
+        self,
+        event: str,
+        state: str,
+        *,
+        false_conditions: tuple[str, ...] = (),
+        legal: tuple[str, ...] = (),
+        text: str = "",
     ) -> None:
+        """`text` says it in place of the conditions, where somebody knows it better."""
         self.event = event
         self.state = state
         self.false_conditions = false_conditions
         """Guards that were false, or conditions on the event that do not hold."""
         self.legal = legal
         """Events for which the state has a transition."""
-        text = f"no transition takes {event!r} in state {state!r}"
+        derived_text = f"no transition takes {event!r} in state {state!r}"
         if false_conditions:
-            text += "; false guards: " + ", ".join(false_conditions)
-        text += "; events taken here: " + (", ".join(legal) or "none, the state is final")
-        super().__init__(text)
+            derived_text += "; false guards: " + ", ".join(false_conditions)
+        if legal or not false_conditions:  # a false condition alone does not say what the state takes
+            derived_text += "; events taken here: " + (", ".join(legal) or "none, the state is final")
+        super().__init__(text or derived_text)
 
 
 class AlreadyDecided(IllegalEvent):
@@ -351,6 +359,17 @@ class LogDamaged(ToolchartError):
         location = f"conversation {conversation}" if conversation else "log"
         location += f", record {seq}" if seq is not None else ""
         super().__init__(f"{location}: {message}")
+
+    @property
+    def hint(self) -> str:
+        """What to do next; empty where `problem` says it."""
+        if "\n" in self.problem:
+            return ""
+        hint = "`toolchart verify` names what is damaged and what is intact; restore the log from a backup"
+        if self.conversation is None:
+            return hint
+        hint += ", or import an export of this conversation into another log"
+        return f"{hint}\n  `toolchart show {self.conversation}` shows its records before the damage"
 
 
 class LogUnavailable(ToolchartError):

@@ -60,6 +60,12 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     """
     text = read_secret_file(path, what="this private key")
     key = parse_private_key(text)
+    if key is None and _find_public_key(text.decode("utf-8", "replace").strip()) is not None:
+        raise SpecError(
+            "this is a public key, and signing takes the private one",
+            file=str(path),
+            hint="name the file of the private key",
+        )
     if key is None:
         raise SpecError(
             "no Ed25519 private key without a password",

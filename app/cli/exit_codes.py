@@ -57,6 +57,11 @@ def exit_code(error: ToolchartError) -> int:
             return USAGE_ERROR
 
 
+def describe_damage(damage: LogDamaged) -> str:
+    """The text of damage with what to do next."""
+    return f"{damage}\n  {damage.hint}" if damage.hint else str(damage)
+
+
 def find_result_code(result: Turn) -> int:
     """The exit code of a turn: a cancellation is 3 and a limit 4; 1 is an error, or a turn that waits."""
     if result.error is not None and result.error.kind == "cancelled":
@@ -78,6 +83,8 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
     except click.ClickException as error:
         error.show()
         return USAGE_ERROR
+    except LogDamaged as error:
+        return _report_failure(describe_damage(error), DAMAGED_LOG)
     except ToolchartError as error:
         return _report_failure(str(error), exit_code(error))
     except BaseException as error:  # code of another package may raise a class of its own

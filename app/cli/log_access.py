@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, describe_damage
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
@@ -107,7 +107,7 @@ def _join_names(names: list[str], limit: int) -> str:
 
 def print_unreadable(problem: LogDamaged) -> int:
     """Say on stderr why a conversation is left out of a list; the exit code that the command ends with."""
-    print_notice(f"toolchart: damaged: {problem}")
+    print_notice(f"toolchart: damaged: {describe_damage(problem)}")
     return DAMAGED_LOG
 
 

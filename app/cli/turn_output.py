@@ -25,7 +25,7 @@ from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_fo
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, describe_part
-from toolchart.states.errors import AlreadyDecided, IllegalEvent, SpecError, suggest_name
+from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
@@ -316,11 +316,5 @@ def _require_waiting_call(store: Store, snapshot: Snapshot, conversation: str, d
     """
     try:
         require_undecided(store, conversation, snapshot, decision)
-    except AlreadyDecided as error:
+    except IllegalEvent as error:
         raise SpecError(str(error)) from None
-    except IllegalEvent:
-        waiting = [open_call.call.id for open_call in snapshot.calls if open_call.ruling == "needs_approval"]
-        raise SpecError(
-            f"no call {decision.call_id!r} waits for a decision in conversation {conversation!r}",
-            hint=suggest_name(decision.call_id, waiting) if waiting else "no call waits in this conversation",
-        ) from None

@@ -145,7 +145,12 @@ def find_access(request: Request) -> Access | None:
     if scheme.lower() == "bearer":
         access = site.tokens.find(value.strip())
         if access is None:
-            raise Refusal(401, "unknown token", headers={"WWW-Authenticate": "Bearer"})
+            raise Refusal(
+                401,
+                "unknown token: `toolchart serve` prints its tokens when it starts (--token NAME:ROLES makes "
+                "one); they are made up at each start, unless TOOLCHART_TOKEN_NAME holds the value",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
         return access
     return site.sessions.find(request)
 

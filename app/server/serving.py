@@ -159,8 +159,10 @@ def open_socket(address: Address) -> socket.socket:
     try:
         listener = socket.create_server((address.host, address.port), family=family, backlog=2048)
     except OSError as error:
+        # Python adds the address to the words of the system.
+        reason = (error.strerror or str(error)).partition(" (while attempting")[0]
         raise SpecError(
-            f"cannot listen on {address.host}, port {address.port}: {error.strerror or error}",
+            f"cannot listen on {address.host}, port {address.port}: {reason}",
             hint="choose another one with --port",
         ) from None
     # asyncio sets this only for sockets that name their protocol; without it each answer waits 40 ms for the

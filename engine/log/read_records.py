@@ -156,6 +156,14 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
 # -- one line ------------------------------------------------------------------------------------
 
 
+def describe_decider(decision: Mapping[str, Any]) -> str:
+    """Who decided, to stand after what was decided: ` by anna (unsigned)` where no signature came with the
+    name, so that whoever decided has only given it. Empty where nobody is named."""
+    if not decision.get("by"):
+        return ""
+    return f" by {decision['by']}" + ("" if decision.get("signature") else " (unsigned)")
+
+
 def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRecord:
     """The record of a stored line, without checking its hash.
 

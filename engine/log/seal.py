@@ -114,18 +114,29 @@ def _check_signature(
     keys_by_name = {_name_key(key): key for key in keys}
     if not seal.key:
         if signature or keys_by_name:
-            raise LogDamaged(f"{path}: this seal is not signed with the given key")
+            raise LogDamaged(
+                f"{path}: this seal is not signed, and a key was given: anybody can have written it\n"
+                "  sign seals when they are made: `verify --seal-to FILE --key-file KEY`"
+            )
         return
     if seal.key not in keys_by_name:
+        given = (
+            f"none of the given keys ({', '.join(keys_by_name)}) is that"
+            if keys_by_name
+            else "no key is given"
+        )
         raise SpecError(
-            f"this seal is signed ({seal.key}), and its key is not given",
+            f"this seal is signed with the key {seal.key}, and {given}: nothing was checked",
             file=path,
-            hint="name it with --key FILE",
+            hint="name the public key of whoever signed it: --key FILE, or `seal_keys` in the spec",
         )
     from toolchart.tools.signing_keys import has_valid_signature  # late: few seals are signed
 
     if not has_valid_signature(keys_by_name[seal.key], signature, CONTEXT + body):
-        raise LogDamaged(f"{path}: its signature is wrong: it was not made with this key")
+        raise LogDamaged(
+            f"{path}: the signature of this seal is wrong: it was not made with the key {seal.key}\n"
+            "  the seal was changed since, or is forged: take a copy of it that was kept elsewhere"
+        )
 
 
 def _name_key(key: Ed25519PublicKey) -> str:

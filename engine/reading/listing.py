@@ -1,7 +1,8 @@
 """Summaries: one row for each conversation of a list, from its first records and its last one.
 
-Nothing is derived for a list: what a conversation costs here does not grow with its length. Conditions on
-tool, model, agent and text read its records, as far as they need them.
+Nothing is derived for a list: what a conversation costs here does not grow with its length. The records
+that a row is made of are checked against their hashes; those between are not read. Conditions on tool,
+model, agent and text read its records, as far as they need them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
-from toolchart.engine.log.read_records import parse_line
+from toolchart.engine.log.read_records import parse_line, read_line
 from toolchart.states.content import Value
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Forked
@@ -61,16 +62,18 @@ def summarize_conversation(store: Store, conversation: str) -> ConversationSumma
     """Summarize a conversation from its first records and its last one.
 
     Raises:
-        LogDamaged: a record that the summary needs cannot be read. Other records are not checked.
+        LogDamaged: a record that the summary needs is not the one that was written. Others are not checked.
     """
     newest = store.read_last_line(conversation)
     if newest is None:
         raise LogDamaged("it has no records", conversation=conversation)
-    last = parse_line(newest[1], newest[0], conversation)
+    last = read_line(newest[1], newest[0], None, conversation)
     at = message = parent = owner = author = ""
     tags: Mapping[str, str] = {}
+    prev = None
     for seq, line in enumerate(store.read_lines(conversation)):
-        record = parse_line(line, seq, conversation)
+        record = read_line(line, seq, prev, conversation)
+        prev = record.hash
         if not seq:
             at, owner, tags = record.at, record.event.get("owner") or "", record.event.get("tags") or {}
             link = find_parent(record)

@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import orjson
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from toolchart.specs.models import LLMConfig
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import add_text, decode_parts
-from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.messages import Delta, FinishReason, Message, Reply, Request, TextDelta, ToolCall, Usage
 
@@ -189,13 +189,45 @@ def read_script(settings: Mapping[str, Any]) -> Script:
     Raises:
         SpecError: it is not a script.
     """
+    return _read_part(Script, settings, "scripted provider")
+
+
+Part = TypeVar("Part", bound=_ScriptPart)
+
+
+def _read_part(kind: type[Part], data: Any, subject: str) -> Part:
+    """A part of a script from its data.
+
+    Raises:
+        SpecError: it is none; an unknown key is named with those that are allowed.
+    """
     try:
-        return Script.model_validate(settings)
+        return kind.model_validate(data)
     except ValidationError as error:
         # A reply that fits neither a text nor a mapping has two errors; the mapping's, the last, says more.
         detail = error.errors(include_url=False)[-1]
-        key_path = ".".join(map(str, detail["loc"]))
-        raise SpecError(f"scripted provider: {key_path}: {detail['msg']}") from None
+        # In a place of several types pydantic names the type too, which is no key.
+        keys = [str(key) for key in detail["loc"] if ScriptedReply.__name__ not in str(key)]
+        place = ".".join(keys)
+        if detail["type"] == "extra_forbidden":
+            parent = next((key for key in reversed(keys[:-1]) if key in _PARTS_BY_KEY), None)
+            allowed = (kind if parent is None else _PARTS_BY_KEY[parent]).model_fields
+            raise SpecError(
+                f"{subject}: {place}: unknown key {keys[-1]!r}", hint=suggest_name(keys[-1], allowed)
+            ) from None
+        raise SpecError(": ".join(filter(None, (subject, place, detail["msg"])))) from None
+
+
+_PARTS_BY_KEY: Mapping[str, type[_ScriptPart]] = {
+    "rules": ScriptedRule,
+    "replies": ScriptedReply,
+    "call": ScriptedCall,
+    "tool_calls": ScriptedCall,
+    "fail": ScriptedFailure,
+    "usage": ScriptedUsage,
+    "stream": ScriptedStream,
+}
+"""What stands under a key of a script."""
 
 
 def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
@@ -207,10 +239,7 @@ def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
     if isinstance(item, str):
         return ScriptedReply(content=item)
     if isinstance(item, Mapping):
-        try:
-            return ScriptedReply(**item)
-        except ValidationError as error:
-            raise SpecError(f"scripted reply: {error.errors(include_url=False)[0]['msg']}") from None
+        return _read_part(ScriptedReply, item, "scripted reply")
     if isinstance(item, (Reply, ScriptedReply)):
         return item
     if callable(item):
@@ -356,7 +385,8 @@ class ScriptedProvider:
         self._replies = [read_reply_item(reply) for reply in replies]
         self._next_index = 0
         self._rules = RuleBook(
-            rule if isinstance(rule, ScriptedRule) else ScriptedRule(**rule) for rule in rules
+            rule if isinstance(rule, ScriptedRule) else _read_part(ScriptedRule, rule, "scripted rule")
+            for rule in rules
         )
         self._has_rules = bool(rules)
         self.requests: list[Request] = []
@@ -419,7 +449,9 @@ class ScriptedProvider:
         self.requests.append(request)
         if self._next_index >= len(self._replies):
             raise ProviderError(
-                kind="bad_request", message=f"the script has {len(self._replies)} replies and no more"
+                kind="bad_request",
+                message=f"the script has {len(self._replies)} replies and no more: add to `replies`, or give "
+                "`rules`, which answer any number of messages",
             )
         answer = self._replies[self._next_index]
         self._next_index += 1

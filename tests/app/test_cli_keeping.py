@@ -86,7 +86,7 @@ def test_seals_are_signed_with_a_key(run_in_log: RunCli, work_dir: Path) -> None
     words = ("verify", "--seal", "seal.json")
     assert run_in_log(*words, "--key", "seal.pub").code == 0
     result = run_in_log(*words)
-    assert (result.code, "its key is not given" in result.err) == (2, True)
+    assert (result.code, "no key is given" in result.err) == (2, True)
     (work_dir / "agent.json").write_text(
         json.dumps(
             {
@@ -106,6 +106,37 @@ def test_seals_are_signed_with_a_key(run_in_log: RunCli, work_dir: Path) -> None
     assert (result.code, "not signed" in result.err) == (5, True)
     for wrong in (("--seal", "none"), ("--seal", "seal.json", "--key", "none"), ("--key-file", "seal.pem")):
         assert run_in_log("verify", *wrong).code == 2
+
+
+def test_wrong_keys_of_seals(run_in_log: RunCli, work_dir: Path) -> None:
+    """Whatever key of a seal is wrong, the error says which key is wanted; none passes for a check."""
+    for number, name in enumerate(("ours", "theirs")):
+        key = Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+        path = work_dir / f"{name}.pem"
+        path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        public = work_dir / f"{name}.pub"
+        public.write_text(format_public_key(key.public_key()), "utf-8")
+        path.chmod(0o600)
+        public.chmod(0o600)
+    (work_dir / "note.txt").write_text("no key at all", "utf-8")
+    assert run_in_log("verify", "--seal-to", "signed.json", "--key-file", "ours.pem").code == 0
+    assert run_in_log("verify", "--seal-to", "plain.json").code == 0
+    for words, code, problem in (
+        (("--seal", "signed.json", "--key", "theirs.pub"), 2, "none of the given keys (ed25519:"),
+        (("--seal", "signed.json"), 2, "no key is given: nothing was checked\n  name the public key"),
+        (("--seal", "signed.json", "--key", "ours.pem"), 2, "ours.pem: this is a private key, and a seal"),
+        (("--seal", "signed.json", "--key", "note.txt"), 2, "note.txt: expected a public key: "),
+        (("--seal", "plain.json", "--key", "ours.pub"), 5, "not signed, and a key was given"),
+        (("--key", "ours.pub"), 2, "--key needs --seal FILE"),
+        (("--seal-to", "x.json", "--key-file", "ours.pub"), 2, "ours.pub: this is a public key, and signing"),
+    ):
+        result = run_in_log("verify", *words)
+        assert (result.code, problem in result.err) == (code, True), result.err
+        assert not result.out
+    signed = run_in_log("verify", "--seal", "signed.json", "--key", "ours.pub")
+    assert (signed.code, "not signed" in signed.err) == (0, False)
+    plain = run_in_log("verify", "--seal", "plain.json")
+    assert (plain.code, "the seal is not signed" in plain.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,38 @@ def test_one_damaged_conversation_does_not_hide_the_others(
     assert [row.split()[0] for row in listing.out.splitlines()] == ["conversation", "sound"]
 
 
+@pytest.mark.parametrize("seq", [0, 1, 5])
+def test_runs_names_a_changed_record_that_it_reads(
+    run_cli: RunCli, conversation: str, work_dir: Path, seq: int
+) -> None:
+    """`runs` names a conversation in which one byte of a record that it reads was changed, lists the others,
+    exits with 5, and says what to do next."""
+    line = read_line(work_dir, seq)
+    digit = line.index(b'"at":"2') + 6
+    replace_line(work_dir, seq, line[:digit] + b"1" + line[digit + 1 :])
+    run_cli("run", "quickstart", "2+2", "--conversation", "sound")
+    result = run_cli("runs")
+    assert result.code == 5
+    assert f"damaged: conversation {conversation}, record {seq}: its hash does not match" in result.err
+    assert "\n  `toolchart verify` names what is damaged" in result.err
+    assert f"\n  `toolchart show {conversation}` shows its records before the damage" in result.err
+    assert [row.split()[0] for row in result.out.splitlines()] == ["conversation", "sound"]
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "export"])
+def test_damage_says_what_to_do_next(
+    run_cli: RunCli, conversation: str, work_dir: Path, command: str
+) -> None:
+    """Whatever command damage ends, it names the command that shows what is intact; and `show` does."""
+    line = read_line(work_dir, 3)
+    replace_line(work_dir, 3, line.replace(b'"at":"2', b'"at":"1', 1))
+    result = run_cli(command, conversation)
+    assert result.code == 5
+    assert f"toolchart: conversation {conversation}, record 3: its hash does not match" in result.err
+    assert f"\n  `toolchart show {conversation}` shows its records before the damage" in result.err
+    assert "1+1" in run_cli("show", conversation).out
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

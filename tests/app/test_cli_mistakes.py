@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolchart.app.cli.exit_codes import exit_code, run_to_exit_code
+from toolchart.app.cli.exit_codes import describe_damage, exit_code, run_to_exit_code
 from toolchart.states import errors
 from toolchart.states.errors import ToolchartError
 
@@ -217,7 +217,8 @@ def test_every_error_has_its_code(
 
     assert exit_code(error) == code
     assert run_to_exit_code(fails) == code
-    assert capsys.readouterr().err == f"toolchart: {error}\n"
+    text = describe_damage(error) if isinstance(error, errors.LogDamaged) else str(error)
+    assert capsys.readouterr().err == f"toolchart: {text}\n"
 
 
 def test_no_error_is_forgotten() -> None:

@@ -369,6 +369,7 @@ def test_tokens_are_checked(quickstart: str) -> None:
     with pytest.raises(openai.AuthenticationError) as caught:
         stranger.models.list()
     assert caught.value.code == "invalid_api_key"
+    assert "unknown token: `toolchart serve` prints its tokens when it starts" in str(caught.value)
     with pytest.raises(openai.PermissionDeniedError, match="lacks the role 'chat'"):
         connect(quickstart, "viewer").chat.completions.create(model="quickstart", messages=[USER])
 

@@ -126,3 +126,49 @@ def test_what_is_no_reply_is_refused_in_a_short_text(reply: Any) -> None:
         ScriptedModel(reply)
     assert len(str(caught.value)) < 300
     assert ("ScriptedModel(*replies)" in str(caught.value)) == isinstance(reply, list)
+
+
+RULE = {"match": "a", "reply": "b"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "hint"),
+    [
+        ({"rules": [{**RULE, "usage": {}}]}, "rules.0.usage: unknown key 'usage'", "known: call, match, "),
+        ({"rules": [{**RULE, "replay": "c"}]}, "rules.0.replay: unknown key", "did you mean 'reply'"),
+        (
+            {"rules": [{**RULE, "call": {"name": "x", "argument": {}}}]},
+            "rules.0.call.argument: unknown key",
+            "did you mean 'arguments'",
+        ),
+        ({"replies": ["a", {"usge": {}}]}, "replies.1.usge: unknown key", "did you mean 'usage'"),
+        (
+            {"replies": [{"usage": {"prompt": 1}}]},
+            "replies.0.usage.prompt: unknown key",
+            "known: cached, cost,",
+        ),
+        (
+            {"replies": [{"tool_calls": [{"name": "x", "nr": 1}]}]},
+            "tool_calls.0.nr: unknown",
+            "known: arguments",
+        ),
+    ],
+)
+def test_an_unknown_key_of_a_script_names_the_allowed_ones(
+    settings: dict[str, Any], place: str, hint: str
+) -> None:
+    """An unknown key anywhere in a script is named with its place and with the keys that are allowed there,
+    in a spec and in Python."""
+    with pytest.raises(SpecError) as caught:
+        create_provider(LLMConfig.model_validate({"provider": "scripted", **settings}), resolve=str)
+    assert str(caught.value).startswith("scripted provider: ")
+    assert place in str(caught.value)
+    assert f"\n  {hint}" in str(caught.value)
+    with pytest.raises(SpecError, match="unknown key"):
+        ScriptedProvider(settings.get("replies", ()), rules=settings.get("rules", ()))
+
+
+def test_a_script_that_is_used_up_says_how_to_go_on() -> None:
+    """The failure of a script without a further reply names `replies` and `rules`."""
+    with pytest.raises(ProviderError, match="has 0 replies and no more: add to `replies`, or give `rules`"):
+        asyncio.run(create_scripted().complete(REQUEST))

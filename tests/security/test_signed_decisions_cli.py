@@ -102,6 +102,7 @@ def test_approving_with_a_key(run: Run, public: str, tmp_path: Path) -> None:
         code, _, error = run(*APPROVE, *words)
         assert (code, message in error) == (2, True), (words, error)
     assert run(*SIGN)[:2] == (0, "Paid.\n")
+    assert "call_1_0_0 approved by anna\n" in run("show", "--log", "l.db")[1]
     code, out, _ = run("verify", "--spec", "agent.yaml", "--log", "l.db")
     assert code == 0
     assert "pay (call_1_0_0) approved by anna: signed" in out

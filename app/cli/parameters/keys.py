@@ -65,9 +65,17 @@ def _parse_public_keys(text: str, source: str) -> list[Ed25519PublicKey]:
         keys = [parse_public_key(word) for word in words]
     except ValueError:
         keys = []
+    if not keys and "PRIVATE KEY-----" in text:
+        raise SpecError(
+            "this is a private key, and a seal is checked with the public one",
+            file=source,
+            hint=f"openssl pkey -in {source} -pubout writes it; keep the private key where seals are made",
+        )
     if not keys:
         raise SpecError(
-            "expected a public key: `ed25519:` and 32 bytes in Base64, or a PEM block", file=source
+            "expected a public key: `ed25519:` and 32 bytes in Base64, or a PEM block of an Ed25519 key",
+            file=source,
+            hint="of a private key in KEY.pem: openssl pkey -in KEY.pem -pubout",
         )
     return keys
 

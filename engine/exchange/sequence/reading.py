@@ -18,7 +18,7 @@ from toolchart.engine.exchange.sequence.model import (
     ParticipantKind,
     SequenceDiagram,
 )
-from toolchart.engine.log.read_records import AskedEffect, ReadRecord
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord, describe_decider
 from toolchart.states.diagram.effect_kinds import EffectKind, find_effect_kind
 from toolchart.states.diagram.labels import make_visible, shorten_text
 
@@ -142,8 +142,8 @@ class _SequenceReader:
                 return f"{name}: {_join(rulings)}"
             case "decided":
                 ruling = "approved" if event.get("approved") else "denied"
-                by = f" by {event['by']}" if event.get("by") else ""
-                return f"{name}: {self._name_call(event.get('call_id'))} {ruling}{by}"
+                who = describe_decider(event)
+                return f"{name}: {self._name_call(event.get('call_id'))} {ruling}{who}"
             case "tool_finished":
                 return f"{name}: {self._name_call(event.get('call_id'))} {event.get('outcome')}"
             case "failed":

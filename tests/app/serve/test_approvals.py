@@ -191,6 +191,7 @@ async def test_a_second_decision_hears_of_the_first() -> None:
             with pytest.raises(IllegalEvent) as unknown:
                 await engine.conversation(name).aapprove("nobody")
             assert not isinstance(unknown.value, AlreadyDecided)
+            assert str(unknown.value).startswith("no call 'nobody' waits for a decision in conversation ")
             body = {"call_id": call, "approved": True}
             answer = await client.post(f"/api/conversations/{name}/decisions", json=body)
             assert (answer.status_code, "rejected by 'anna'" in answer.text) == (409, True), answer.text

@@ -71,12 +71,13 @@ def test_wrong_words_are_refused(words: tuple[str, ...], text: str) -> None:
 
 
 def test_a_port_in_use_is_an_error_that_says_so(run_cli: Callable[..., Any]) -> None:
-    """The command ends with code 2 and names the port and the option."""
+    """The command ends with code 2 and names the port, once, and the option."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run_cli("serve", "quickstart", "--log", "memory", "--port", port)
     assert result.code == 2
     assert f"port {port}" in result.err
+    assert (result.err.count(port), result.err.count("127.0.0.1")) == (1, 1)
     assert "--port" in result.err
 
 

@@ -27,6 +27,7 @@ from toolchart import (
     AgentOptions,
     Decided,
     Engine,
+    IllegalEvent,
     NotFound,
     OpenAgent,
     PartialOutput,
@@ -544,6 +545,36 @@ def test_a_turn_names_its_owner_and_its_author() -> None:
             assert [step.event.get("author") for step in steps if step.event["type"] == "turn_started"] == [
                 "eve"
             ]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_decision_about_an_unknown_call_names_those_that_wait(is_over: bool) -> None:
+    """Every door of Python says of a call that does not wait what the command line says: that it does not,
+    and which do. Nothing is written."""
+
+    @tool(requires_approval=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        return f"{cents} paid"
+
+    agent = Agent(ScriptedModel(call_tool("pay", cents=3), "Done."), tools=[pay])
+    with agent.open(log="memory") as opened:
+        opened.run("Pay.", conversation="c")
+        if is_over:
+            opened.approve("c")
+        before = list(opened.engine.store.read_lines("c"))
+        hint = "no call waits in this conversation" if is_over else "known: call_1_0_0"
+        for decide in (
+            opened.conversation("c").approve,
+            lambda call: opened.approve("c", call),
+            lambda call: opened.resume("c", Decided(call_id=call, approved=True)),
+        ):
+            with pytest.raises(IllegalEvent) as caught:
+                decide("nobody")
+            assert str(caught.value).startswith(
+                f"no call 'nobody' waits for a decision in conversation 'c'\n  {hint}"
+            )
+        assert list(opened.engine.store.read_lines("c")) == before
 
 
 def test_a_turn_that_nobody_gave_dependencies_says_so() -> None:
@@ -1293,3 +1324,26 @@ def test_a_marked_tool_keeps_its_options() -> None:
     turn = agent.run("go", dependencies=ATLAS, log="memory")
     assert [pending.tool for pending in turn.pending_approvals] == ["pay"]
     assert load_spec(agent.to_document()).responses[0].tools is not None
+
+
+def test_a_tool_of_an_agent_takes_the_options_of_any_tool() -> None:
+    """`@agent.tool(...)` takes what `@tool(...)` takes; an unknown option, and options in both places, are
+    refused."""
+    agent = Agent(ScriptedModel(call_tool("pay", amount=3)), dependencies=Atlas)
+
+    @agent.tool(requires_approval=True)
+    def pay(context: ToolContext[Atlas], amount: int) -> str:
+        """Pay."""
+        return context.idempotency_key
+
+    @agent.tool()
+    def look(context: ToolContext[Atlas]) -> str:
+        """Look."""
+        return ""
+
+    turn = agent.run("go", dependencies=ATLAS, log="memory")
+    assert [pending.tool for pending in turn.pending_approvals] == ["pay"]
+    with pytest.raises(SpecError, match="did you mean 'requires_approval'"):
+        cast(Any, agent).tool(require_approval=True)
+    with pytest.raises(SpecError, match="write them in one place"):
+        agent.tool(risk="low")(tool(idempotent=True)(look))

@@ -160,6 +160,8 @@ def command(
     policy = load_policy(spec) if spec is not None else None
     if key_file is not None and seal_to is None:
         raise click.UsageError("--key-file needs --seal-to FILE.")
+    if public_keys and seal_path is None:
+        raise click.UsageError("--key needs --seal FILE: it checks who signed a seal, and none is named.")
     key = read_seal_key(key_file)
     seal = read_seal(seal_path, read_public_keys(public_keys, spec_keys)) if seal_path else None
     with open_log_for_reading(log) as store:
@@ -187,7 +189,10 @@ def _check_seal(store: Store, seal: Seal, name: str | None, as_json: bool) -> in
         _print_damage(damage, as_json)
     if not as_json:
         count = sum(name in (None, head[0]) for head in seal.heads)
-        print_notice(f"{count - len(damages)} of {count} sealed conversations have all that was sealed")
+        unsigned = "" if seal.key else "; the seal is not signed, so nothing shows who wrote it"
+        print_notice(
+            f"{count - len(damages)} of {count} sealed conversations have all that was sealed{unsigned}"
+        )
     return DAMAGED_LOG if damages else SUCCESS
 
 

@@ -87,6 +87,9 @@ def command(
 ) -> int:
     """List the conversations of a log, oldest first: id, start, turns, records, state, first message.
 
+    Only the first records and the newest one of each are read, and damage in these is named; `verify`
+    checks all.
+
     With --spec, conversations whose chart is none of that agent's are named below the list, with what their
     charts declare and the agent does not: nobody who goes on with the agent performs that.
 

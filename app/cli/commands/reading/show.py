@@ -21,7 +21,7 @@ from toolchart.app.cli.terminal.text import (
     terminal_width,
 )
 from toolchart.engine.log.family import list_child_links
-from toolchart.engine.log.read_records import ReadRecord, read_conversation, read_line
+from toolchart.engine.log.read_records import ReadRecord, describe_decider, read_conversation, read_line
 from toolchart.engine.reading.overview import read_view
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
@@ -247,10 +247,9 @@ def _name_author(event: dict[str, Any]) -> str:
 
 
 def _describe_decision(event: dict[str, Any]) -> str:
-    by = f" by {event['by']}" if event.get("by") else ""
     ruling = "approved" if event["approved"] else "denied"
     reason = f": {event['reason']}" if event.get("reason") else ""
-    return f"{event['call_id']} {ruling}{by}{reason}"
+    return f"{event['call_id']} {ruling}{describe_decider(event)}{reason}"
 
 
 def _describe_count(event: dict[str, Any]) -> str:
