@@ -24,11 +24,12 @@ class FigureCounter:
 
     Args:
         kinds: the kinds of the effects by their names, where they are declared before the first record.
+        model: the model of a turn that began before the first record.
     """
 
-    def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kinds: Mapping[str, str] | None = None, model: str = "") -> None:
         self._kinds = dict(kinds or {})
-        self._model = ""
+        self._model = model
         self.turns: list[TurnFigures] = []
         """The turns that have ended."""
         self._steps: list[CountedStep] = []

@@ -15,7 +15,7 @@ from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.turn_counting import FigureCounter
 from toolchart.engine.log.turn_totals import ModelCallFigures, TurnFigures, add_usages, decode_totals
-from toolchart.engine.reading.steps import read_kinds
+from toolchart.engine.reading.steps import read_forked_model, read_kinds
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -50,18 +50,20 @@ def read_figures(store: Store, conversation: str) -> ConversationFigures:
     """
     lines = enumerate(store.read_lines(conversation))
     records = (parse_line(line, seq, conversation) for seq, line in lines)
-    return count_figures(records, read_kinds(store, conversation))
+    kinds, model = read_kinds(store, conversation), read_forked_model(store, conversation)
+    return count_figures(records, kinds, model)
 
 
 def count_figures(
-    records: Iterable[ReadRecord], kinds: Mapping[str, str] | None = None
+    records: Iterable[ReadRecord], kinds: Mapping[str, str] | None = None, model: str = ""
 ) -> ConversationFigures:
     """The figures of a conversation from its records, in order.
 
     Args:
         kinds: the kinds of its effects, where the first of the records does not declare them.
+        model: the model of a turn that began before the first of them, in the parent of a fork.
     """
-    counter = FigureCounter(kinds)
+    counter = FigureCounter(kinds, model)
     for record in records:
         counter.add_record(record)
     return ConversationFigures(turns=counter.build_turns())
@@ -90,7 +92,11 @@ def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | N
     newest = store.read_last_line(conversation)
     if newest is None or newest[0] < start:
         return tuple(turns)
-    counter = FigureCounter({} if start else read_kinds(store, conversation))
+    counter = (
+        FigureCounter()
+        if start
+        else FigureCounter(read_kinds(store, conversation), read_forked_model(store, conversation))
+    )
     for seq, line in enumerate(store.read_lines(conversation, start), start):
         record = parse_line(line, seq, conversation)
         belongs_to_ended_turn = record.turn <= len(turns) and bool(record.asks or record.ends_turn)

@@ -16,6 +16,7 @@ import msgspec
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.read_records import parse_line, read_line
+from toolchart.engine.reading.steps import read_forked_model
 from toolchart.states.content import Value
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Forked
@@ -220,6 +221,8 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
         unmet = {name: value.lower() for name, value in texts.items() if value is not None}
         if not unmet:
             return True
+        if "model" in unmet and unmet["model"] == read_forked_model(store, conversation).lower():
+            del unmet["model"]
         for seq, line in enumerate(store.read_lines(conversation)):
             event = parse_line(line, seq, conversation).event
             for name in list(unmet):

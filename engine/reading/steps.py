@@ -72,14 +72,32 @@ def read_configured(store: Store, conversation: str) -> Configured | None:
     return event if isinstance(event, Configured) else None
 
 
-def read_turn_start(store: Store, conversation: str) -> ReadRecord | None:
+def read_turn_start(store: Store, conversation: str, until: int | None = None) -> ReadRecord | None:
     """The record that began the newest turn; None where the conversation itself began none. Hashes are not
-    checked."""
+    checked.
+
+    Args:
+        until: the records before this one are read; None for all.
+    """
     newest = None
-    for seq, line in enumerate(store.read_lines(conversation)):
+    for seq, line in enumerate(islice(store.read_lines(conversation), until)):
         if b'{"type":"turn_started"' in line:
             newest = seq, line
     return parse_line(newest[1], newest[0], conversation) if newest is not None else None
+
+
+def read_forked_model(store: Store, conversation: str) -> str:
+    """The model that the turn in which a fork began asks, as its parent says; empty where it is no fork, or one
+    that began where no turn was open."""
+    line = next(iter(store.read_lines(conversation)), None)
+    record = parse_line(line, 0, conversation) if line is not None else None
+    if record is None or record.event_type != Forked.TYPE or not record.asks:
+        return ""
+    parent = record.event["parent"]
+    source = (
+        record if record.event.get("settings") else read_turn_start(store, parent, record.event["seq"] + 1)
+    )
+    return str(source.event["settings"]["model"]) if source is not None else read_forked_model(store, parent)
 
 
 _CONFIGURATION_WORDS = tuple(name.encode() for name in CONFIGURATION_TYPES)

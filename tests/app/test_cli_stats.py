@@ -90,3 +90,26 @@ def test_runs_show_usage_and_sums(log: str, run_cli: RunCli) -> None:
     assert lines[-1].startswith("2 conversations, 3 turns, 200 tokens in, 20 out, cost 1.000000, ")
     row = json.loads(run_cli("runs", "--usage", "--json", "--log", log).out.splitlines()[0])
     assert (row["models"], row["input"], row["cost"]) == (["m", "other"], 200, 1.0)
+
+
+def test_a_fork_in_a_turn_asks_the_model_of_that_turn(run_cli: RunCli, work_dir: Path) -> None:
+    """An input of a batch that failed is tried again as a fork of its turn: `stats --by model`, `runs --model`
+    and a fork of the fork know which model it asks."""
+    for name, replies in (("bad", "[{fail: {kind: bad_request}}]"), ("good", "[fine]")):
+        llms = f"llms: {{m: {{provider: scripted, model: tiny, replies: {replies}}}}}\n"
+        (work_dir / f"{name}.yaml").write_text(f"{llms}responses: [{{llm: m, prompt: p}}]\n", "utf-8")
+    (work_dir / "in.jsonl").write_text('{"id": "k1", "message": "hi"}\n', "utf-8")
+    assert run_cli("batch", "bad.yaml", "in.jsonl", "--output", "o.jsonl").code == 1
+    assert run_cli("batch", "good.yaml", "in.jsonl", "--output", "o.jsonl").code == 0
+
+    def list_names(*options: str) -> list[str]:
+        lines = run_cli("runs", "--json", *options).out.splitlines()
+        return [json.loads(line)["conversation"] for line in lines]
+
+    assert list_names() == ["in:k1", "in:k1~2"]
+    assert run_cli("fork", "in:k1~2", "--at", "0", "--name", "again", "--spec", "good.yaml").code == 0
+    table = run_cli("stats", "--by", "model").out
+    assert "tiny" in table
+    assert "(none)" not in table
+    assert list_names("--model", "tiny") == ["in:k1", "in:k1~2", "again"]
+    assert list_names("--model", "large") == []
