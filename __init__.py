@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges as ForkChanges
     from toolchart.engine.log.read_records import ReadRecord as ReadRecord
     from toolchart.engine.log.stores import open_store as open_store
+    from toolchart.engine.reading.listing import ConversationFilter as ConversationFilter
     from toolchart.engine.reading.listing import ConversationPage as ConversationPage
     from toolchart.engine.reading.listing import ConversationSummary as ConversationSummary
     from toolchart.engine.reading.listing import UnreadableConversation as UnreadableConversation
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from toolchart.engine.rerun.campaign import arerun as arerun
     from toolchart.engine.rerun.campaign import rerun as rerun
     from toolchart.engine.rerun.changes import RerunChanges as RerunChanges
+    from toolchart.engine.rerun.judges import Judgement as Judgement
+    from toolchart.engine.rerun.judges import RunView as RunView
+    from toolchart.engine.rerun.judges import make_function_judge as make_function_judge
+    from toolchart.engine.rerun.judges import parse_judge as parse_judge
     from toolchart.engine.rerun.report import RerunReport as RerunReport
     from toolchart.engine.rerun.report import RerunResult as RerunResult
     from toolchart.engine.runtime.clock import Clock as Clock
@@ -190,6 +195,7 @@ if not TYPE_CHECKING:
             "toolchart.engine.reading.overview": ("ConversationView",),
             "toolchart.engine.reading.waiting": ("PendingApproval", "Waiting", "WaitingCall"),
             "toolchart.engine.reading.listing": (
+                "ConversationFilter",
                 "ConversationPage",
                 "ConversationSummary",
                 "UnreadableConversation",
@@ -199,6 +205,7 @@ if not TYPE_CHECKING:
             "toolchart.engine.log.fork": ("ForkChanges",),
             "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
             "toolchart.engine.rerun.changes": ("RerunChanges",),
+            "toolchart.engine.rerun.judges": ("Judgement", "RunView", "make_function_judge", "parse_judge"),
             "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
             "toolchart.engine.runtime.streaming": (
                 "BlockingTurnStream",

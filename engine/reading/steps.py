@@ -87,16 +87,15 @@ def read_turn_start(store: Store, conversation: str, until: int | None = None) -
 
 
 def read_forked_model(store: Store, conversation: str) -> str:
-    """The model that the turn in which a fork began asks, as its parent says; empty where it is no fork, or one
-    that began where no turn was open."""
+    """The model that the turn in which a fork began asks, as its parent says; empty where it is no fork, or
+    one that began where no turn was open."""
     line = next(iter(store.read_lines(conversation)), None)
     record = parse_line(line, 0, conversation) if line is not None else None
     if record is None or record.event_type != Forked.TYPE or not record.asks:
         return ""
     parent = record.event["parent"]
-    source = (
-        record if record.event.get("settings") else read_turn_start(store, parent, record.event["seq"] + 1)
-    )
+    has_settings = bool(record.event.get("settings"))
+    source = record if has_settings else read_turn_start(store, parent, record.event["seq"] + 1)
     return str(source.event["settings"]["model"]) if source is not None else read_forked_model(store, parent)
 
 

@@ -93,8 +93,8 @@ def test_runs_show_usage_and_sums(log: str, run_cli: RunCli) -> None:
 
 
 def test_a_fork_in_a_turn_asks_the_model_of_that_turn(run_cli: RunCli, work_dir: Path) -> None:
-    """An input of a batch that failed is tried again as a fork of its turn: `stats --by model`, `runs --model`
-    and a fork of the fork know which model it asks."""
+    """An input of a batch that failed is tried again as a fork of its turn: `stats --by model`,
+    `runs --model` and a fork of the fork know which model it asks."""
     for name, replies in (("bad", "[{fail: {kind: bad_request}}]"), ("good", "[fine]")):
         llms = f"llms: {{m: {{provider: scripted, model: tiny, replies: {replies}}}}}\n"
         (work_dir / f"{name}.yaml").write_text(f"{llms}responses: [{{llm: m, prompt: p}}]\n", "utf-8")

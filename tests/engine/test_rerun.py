@@ -21,10 +21,18 @@ from effort import choose_count
 from hostile_texts import HOSTILE_TEXTS, find_foreign_html
 from simulation import run_simulation
 
-from toolchart import Decided, Engine, RerunChanges, SpecError, rerun
+from toolchart import (
+    ConversationFilter,
+    Decided,
+    Engine,
+    RerunChanges,
+    RunView,
+    SpecError,
+    make_function_judge,
+    parse_judge,
+    rerun,
+)
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.reading.listing import ConversationFilter
-from toolchart.engine.rerun.judges import RunView, make_function_judge, parse_judge
 from toolchart.engine.rerun.rendering import render_html, render_junit
 from toolchart.engine.rerun.report import (
     RerunReport,
