@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 RUN_BY = {
     "README.md": "tests/packaging/test_readme.py",
-    "docs/agents.md": "tests/engine/use/test_agents.py",
     "docs/batch.md": "tests/examples/test_batch.py",
     "docs/coming-from/*.md": "tests/pairs/test_pairs.py",
     "docs/diagrams.md": "tests/packaging/test_diagrams_doc.py",
@@ -68,9 +67,10 @@ def list_blocks() -> list[Block]:
 
 @pytest.mark.parametrize("block", list_blocks(), ids=lambda block: f"{block.page}-{block.number}")
 def test_a_block_is_run_or_loaded(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python runs in an empty folder, or is compiled and finds what it imports of Toolchart; data is loaded.
-    Commands, which nothing runs here, say why."""
+    """Python runs in a folder with an empty folder `docs` only, or is compiled and finds what it imports of
+    Toolchart; data is loaded. Commands, which nothing runs here, say why."""
     monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
     match block.language:
         case "yaml":
             assert yaml.safe_load(block.text) is not None
