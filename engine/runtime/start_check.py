@@ -48,8 +48,9 @@ def find_start_problems(
     yield from _find_tool_problems(spec, functions)
     folder = Path(spec.source).parent if spec.source else None
     try:
-        functions = ChartFunctions((), folder)
-        functions.list_sources(load_agent_chart(spec, EffectResolver(spec, functions.load_function, None)))
+        chart_functions = ChartFunctions((), folder)
+        chart = load_agent_chart(spec, EffectResolver(spec, chart_functions.load_function, None))
+        chart_functions.list_sources(chart)
     except SpecError as error:
         yield error
 
