@@ -374,7 +374,7 @@ class ConversationRerun:
         not send. Anything else, such as a message to a state that waits for one, is what it has diverged at.
         """
         if self._misfit is None and not isinstance(external.event, CallsStarted | CallSubmitted):
-            text = f"diverged at record {external.seq}: {error.message}"
+            text = f"diverged at record {external.seq}: {error}"
             self._misfit = MissingAnswer(kind="event", number=external.seq, text=text)
 
     def _configure(self, recorded: Configured) -> None:
