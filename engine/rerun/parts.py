@@ -37,10 +37,9 @@ class MissingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The question at which a rerun ended because the log has no answer to it."""
 
     kind: str
-    """`call`, `request`, `decision`, `review`, the name of an effect, or `event`: what came from outside
-    has no place in the run."""
+    """`call`, `request`, `decision`, `review`, or the name of an effect."""
     number: int
-    """Which one of its kind it was in the conversation, from 1; of an event, its record."""
+    """Which one of its kind it was in the conversation, from 1."""
     text: str
     """One sentence for people."""
     request: Request | None = None

@@ -96,8 +96,6 @@ class ConversationRerun:
         self._is_offline = live.get_provider is None
         self._recorded_configuration: Configured | None = None
         self._missing: MissingAnswer | None = None
-        self._misfit: MissingAnswer | None = None
-        """The first event from outside that the run had no place for."""
         self._outcomes = self._requests = 0
         self._reviewed_effects: set[int] = set()
         self._driver: Driver
@@ -116,7 +114,7 @@ class ConversationRerun:
                 await work
         snapshot = self._driver.snapshot
         await self._driver.commit()
-        missing = (self._missing if not snapshot.is_over else None) or self._misfit
+        missing = self._missing if not snapshot.is_over else None
         return RerunRecords(
             store=self._store, conversation=self._conversation, snapshot=snapshot, missing=missing
         )
@@ -364,18 +362,11 @@ class ConversationRerun:
         else:
             try:
                 self._apply(event)
-            except IllegalEvent as error:
-                self._note_misfit(external, error)
-
-    def _note_misfit(self, external: RecordedAnswer, error: IllegalEvent) -> None:
-        """An event from outside has no place in this run.
-
-        That a call begins says nothing of a run that does not make it, nor a job of a request that it does
-        not send. Anything else, such as a message to a state that waits for one, is what it has diverged at.
-        """
-        if self._misfit is None and not isinstance(external.event, CallsStarted | CallSubmitted):
-            text = f"diverged at record {external.seq}: {error}"
-            self._misfit = MissingAnswer(kind="event", number=external.seq, text=text)
+            except IllegalEvent:
+                # That a call begins says nothing of a run that does not make it, nor a job of a request that it
+                # does not send.
+                if not isinstance(event, CallsStarted | CallSubmitted):
+                    raise
 
     def _configure(self, recorded: Configured) -> None:
         adapted = self._adapt_configuration(recorded)
