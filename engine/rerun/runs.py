@@ -363,8 +363,8 @@ class ConversationRerun:
             try:
                 self._apply(event)
             except IllegalEvent:
-                # That a call begins says nothing of a run that does not make it, nor a job of a request that it
-                # does not send.
+                # That a call begins says nothing of a run that does not make it, nor a job of a request that
+                # it does not send.
                 if not isinstance(event, CallsStarted | CallSubmitted):
                     raise
 

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.runtime.agent_tools import ChartFunctions, build_agent_tools
 from toolchart.providers.hosts import find_host
+from toolchart.providers.prices import load_price_table
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.document_files import locate_errors
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.turn_plan import require_handlers
 from toolchart.specs.unread_limits import load_agent_chart
@@ -47,11 +50,25 @@ def find_start_problems(
             yield SpecError(message, file=spec.source, path=f"llms.{name}.provider")
     yield from _find_tool_problems(spec, functions)
     folder = Path(spec.source).parent if spec.source else None
+    for section, read in (
+        ("prices", lambda: load_price_table(spec.prices, folder)),
+        ("redact", lambda: _make_redactor(spec)),
+    ):
+        try:
+            with locate_errors(spec):
+                read()
+        except SpecError as error:
+            path = error.path or section
+            yield SpecError(error.message, file=error.file, line=error.line, path=path, hint=error.hint)
     try:
         known = ChartFunctions(functions, folder)
         known.list_sources(load_agent_chart(spec, EffectResolver(spec, known.load_function, None)))
     except SpecError as error:
         yield error
+
+
+def _make_redactor(spec: AgentSpec) -> Redactor | None:
+    return Redactor(spec.redact.keys, spec.redact.patterns) if spec.redact else None
 
 
 def list_tool_warnings(

@@ -188,6 +188,29 @@ def test_check_says_what_a_spec_does_not_use(run_cli: RunCli, work_dir: Path) ->
     assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == [words]
 
 
+SECTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"prices": {"models": {"m": {"inputt": 1}}}}, "inputt"),
+    ({"redact": {"patterns": ["emial"]}}, "emial"),
+]
+
+
+@pytest.mark.parametrize(("section", "word"), SECTIONS, ids=["prices", "redact"])
+def test_check_and_doctor_read_what_every_run_reads(
+    run_cli: RunCli, work_dir: Path, section: dict[str, Any], word: str
+) -> None:
+    """A price table or a pattern that no run takes is a problem of `check`, and said once by `doctor`."""
+    file = write_agent(work_dir)
+    spec = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({**spec, **section}), "utf-8")
+    assert run_cli("run", str(file), "hi").code == 2
+    checked = run_cli("check", str(file))
+    assert checked.code == 1
+    assert word in checked.out
+    inspected = run_cli("doctor", str(file))
+    assert inspected.code == 1
+    assert inspected.out.count(word) == 1
+
+
 def test_check_says_which_rules_name_no_tool(run_cli: RunCli, work_dir: Path) -> None:
     """A rule of approval for a misspelt tool is a warning of `check`, of a spec and of an agent in Python;
     one for a tool of an MCP server, which is not asked, is none."""

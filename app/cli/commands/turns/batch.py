@@ -20,6 +20,7 @@ from toolchart.app.cli.parameters.options import (
     log_option,
 )
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.tables import format_cost
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs, refuse_misspelt_fields
 from toolchart.engine.log.stores import DEFAULT_LOG
@@ -210,7 +211,7 @@ class _Progress:
     """One line on stderr that is written again after each input."""
 
     def __call__(self, report: BatchReport) -> None:
-        cost = f", {report.usage.cost:.4f}" if report.usage.cost is not None else ""
+        cost = f", {format_cost(report.usage.cost)}" if report.usage.cost is not None else ""
         text = f"{report.result_count} of {report.inputs}, {report.failed} failed{cost}"
         end = "\n" if report.result_count == report.inputs else ""
         click.echo(f"\r{text}\033[K{end}", nl=False, err=True)
@@ -235,7 +236,7 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
         print_json(data)
     elif not quiet:
         tokens = f"; {report.usage.total} tokens" if report.usage.total else ""
-        cost = f"; cost {report.usage.cost:.4f}" if report.usage.cost is not None else ""
+        cost = f"; cost {format_cost(report.usage.cost)}" if report.usage.cost is not None else ""
         changed = f" ({report.changed} changed)" if report.changed else ""
         print_notice(
             f"{report.answered} of {report.inputs} answered, {report.failed} failed{changed}, "
