@@ -18,17 +18,23 @@ class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """What the decorator makes, with its article, for errors."""
     options: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]] = {}
+    """By option: the values that it may have, where these are words."""
 
     def decorate(self, function: Any, options: Mapping[str, Any]) -> Any:
         """The function with its options stored; without a function, a decorator that stores them.
 
         Raises:
-            SpecError: an option is unknown, or what is marked is no function.
+            SpecError: an option is unknown or has a value that it cannot have, or what is marked is no
+                function.
         """
-        for option in options:
+        for option, value in options.items():
             if option not in self.options:
                 hint = suggest_name(option, self.options)
                 raise SpecError(f"unknown option {option!r} of {self.subject}", hint=hint)
+            if option in self.words and value not in self.words[option]:
+                hint = suggest_name(str(value), self.words[option])
+                raise SpecError(f"the {option} of {self.subject} cannot be {value!r}", hint=hint)
 
         def store_options(function: Any) -> Any:
             if not callable(function):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import Tool
+from toolchart.tools.definition import Risk, Tool
 from toolchart.tools.formats import PORTABLE_NAME, make_portable_name
 from toolchart.tools.whole_definition import describe_definition
 
@@ -33,8 +34,11 @@ class Registry:
         original name as its `alias` and can be called by both.
 
         Raises:
-            SpecError: another tool has this name already; the registry is unchanged.
+            SpecError: another tool has this name already, or its risk is none; the registry is unchanged.
         """
+        if tool.risk not in get_args(Risk):
+            hint = suggest_name(str(tool.risk), get_args(Risk))
+            raise SpecError(f"the risk of the tool {tool.name!r} cannot be {tool.risk!r}", hint=hint)
         if not PORTABLE_NAME.fullmatch(tool.name):
             portable_name = make_portable_name(tool.name, self.tools)
             definition = replace(tool.definition, name=portable_name)

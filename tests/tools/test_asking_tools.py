@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from agents import make_engine, make_function_tool
+from msgspec.structs import replace
 
 from toolchart import Agent, tool
 from toolchart.specs.loader import load_spec
+from toolchart.states.errors import SpecError
 from toolchart.states.proofs.check import check
 from toolchart.testing import ScriptedModel
 from toolchart.tools.data_flow import describe_agent_chart
@@ -134,3 +137,22 @@ def test_an_agent_in_python_is_checked_alike(options: dict[str, Any], is_found: 
 
     agent = Agent(ScriptedModel("ok"), tools=[refund], chart=LOOSE_CHART)
     assert ("unapproved" in [finding.kind for finding in agent.check().findings]) is is_found
+
+
+@pytest.mark.parametrize("option", ["risk", "trust"])
+@pytest.mark.parametrize("value", ["High", "hihg", "Untrusted", "yes", "", None, 1])
+def test_a_word_that_nothing_knows_is_refused(option: str, value: Any) -> None:
+    """`risk` and `trust` of a tool take their words alone: any other would let the call run unasked, or
+    silence `check`. It is refused where the function is marked."""
+    with pytest.raises(SpecError, match=f"the {option} of a tool cannot be") as caught:
+        tool(**{option: value})
+    assert caught.value.hint is not None
+    with pytest.raises(SpecError, match=f"the {option} of a tool cannot be"):
+        Agent("scripted:m").tool(**{option: value})
+
+
+def test_a_tool_of_the_program_has_a_risk_that_exists() -> None:
+    """A `Tool` that a program makes itself is refused with a risk that nothing knows."""
+    made = make_function_tool("pay", {"type": "object"}, lambda arguments: "paid")
+    with pytest.raises(SpecError, match="the risk of the tool 'pay' cannot be 'High'"):
+        make_engine(["done"], functions=[replace(made, risk=cast("Any", "High"))])
