@@ -31,6 +31,8 @@ NO_DATA = {
     "Signer": "holds a private key",
     **dict.fromkeys(["Snapshot", "Step"], "the core's own; what they say stands in the log"),
     "ReadRecord": "its `line` is the JSON of the log",
+    **dict.fromkeys(["RunView", "Judgement"], "what judges get and give; the report has them as data"),
+    "ConversationFilter": "conditions of a program, which are written nowhere",
 }
 """Exported structs without a JSON form, and why."""
 

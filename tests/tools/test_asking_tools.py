@@ -69,7 +69,11 @@ def delete(number: str) -> str:
 
 def make_entry(function: str, **settings: Any) -> dict[str, Any]:
     """A registry entry of a function of the shop."""
-    return {"name": function, "implementation": {"type": "python", "handler": f"shop:{function}"}, **settings}
+    return {
+        "name": function,
+        "implementation": {"type": "python", "handler": f"asking_shop:{function}"},
+        **settings,
+    }
 
 
 ASKING: dict[str, dict[str, Any]] = {
@@ -98,7 +102,7 @@ RUNNING: dict[str, dict[str, Any]] = {
 
 def list_findings(folder: Path, parts: Mapping[str, Any]) -> list[str]:
     """The kinds of findings about an agent with the loose chart."""
-    (folder / "shop.py").write_text(SHOP, "utf-8")
+    (folder / "asking_shop.py").write_text(SHOP, "utf-8")
     spec = {
         "chart": LOOSE_CHART,
         "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["ok"]}},

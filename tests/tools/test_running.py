@@ -177,7 +177,7 @@ def test_hanging_threads_are_counted_and_bounded() -> None:
     """S2.8: the number of threads past their timeout is limited."""
     release = threading.Event()
     executor = make_executor(
-        build_tool("hang", lambda arguments: release.wait(60), execution_mode="thread", timeout_s=0.01),
+        build_tool("hang", lambda arguments: release.wait(600), execution_mode="thread", timeout_s=0.01),
         build_tool("quick", lambda arguments: True, execution_mode="thread"),
         parallel=100,
     )
