@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from traceback import extract_tb
@@ -16,23 +17,57 @@ def load_own_reference(reference: str, folder: Path | None) -> Any:
     """The object behind `package.module:name`, imported now.
 
     A module that stands beside the spec is found wherever the program was started: its folder is added to the
-    import path, behind everything else.
+    import path, behind everything else. A process has one module of a name. Where that is another file than
+    the one beside the spec, it is refused: functions of the other file would run unseen.
 
     Args:
         folder: the folder of the spec; None where it has none.
 
     Raises:
+        OtherModule: the process has another module of that name.
         ImportError, AttributeError: there is no such module or name.
         Exception: whatever the module raises.
     """
-    top = reference.partition(":")[0].partition(".")[0]
+    module = reference.partition(":")[0]
+    top = module.partition(".")[0]
     try:
-        return load_reference(reference)
+        importlib.import_module(module)
     except ModuleNotFoundError as error:
+        _require_own_module(top, folder)
         if error.name != top or folder is None or not _has_module(folder, top):
             raise
-    sys.path.append(str(folder.resolve()))
+        sys.path.append(str(folder.resolve()))
+        importlib.import_module(module)
+    _require_own_module(module, folder)
     return load_reference(reference)
+
+
+class OtherModule(ImportError):
+    """The process has a module of the name that stands beside a spec, and it is another file."""
+
+
+def _require_own_module(name: str, folder: Path | None) -> None:
+    """Check that a module which stands beside the spec is the one that was imported, or reads as it does.
+
+    A program may be installed, and its sources stand beside the spec as well: the same text is the same.
+
+    Raises:
+        OtherModule: it is another one.
+    """
+    loaded_file = getattr(sys.modules.get(name), "__file__", None)
+    if folder is None or loaded_file is None:
+        return
+    base = folder.joinpath(*name.split("."))
+    own_file = next(
+        (file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None
+    )
+    if own_file is None or not Path(loaded_file).is_file():
+        return
+    if not own_file.samefile(loaded_file) and own_file.read_bytes() != Path(loaded_file).read_bytes():
+        raise OtherModule(
+            f"the module {name!r} of this process is {loaded_file}, and another one is {own_file.resolve()}, "
+            "beside the spec"
+        )
 
 
 def explain_own_fault(error: Exception, reference: str, folder: Path | None) -> tuple[str, str | None]:
@@ -41,6 +76,8 @@ def explain_own_fault(error: Exception, reference: str, folder: Path | None) -> 
     A fault inside of the module is told with its file and line.
     """
     module, _, name = reference.partition(":")
+    if isinstance(error, OtherModule):
+        return str(error), "give one of the two files another name: a process has one module of a name"
     if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
         modules = sorted(file.stem for file in folder.glob("*.py")) if folder is not None else []
         hint = suggest_name(module, modules) if modules else "put its file beside the spec, or install it"

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
 from toolchart.app.cli.parameters.options import format_command, list_engine_options
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
-    from toolchart.tools.execution.executor import ToolExecutor
 
 
 class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,8 +269,6 @@ def continue_turn(
     ):
         if approver is not None:
             approver.tools = engine.tools
-        if isinstance(decision, Decided) and decision.arguments is not None:
-            decision = _validate_arguments(engine.tools, waiting, decision)
         if owner is not None and (decision is not None or not replayed.snapshot.has_ended):
             say = partial(_say, conversation, decision) if decision is not None else None
             return owner.hand_over(engine, root_name, say, as_json=choice.as_json)
@@ -293,19 +289,6 @@ async def _say(conversation: str, message: Decided | FormAnswer, client: Durable
     if isinstance(message, Decided):
         return await client.decide(conversation, message)
     return await client.answer(conversation, message.content, question=message.question, by=message.by)
-
-
-def _validate_arguments(tools: ToolExecutor, snapshot: Snapshot, decision: Decided) -> Decided:
-    """Return the decision with its arguments as the tool accepts them.
-
-    Raises:
-        SpecError: they do not match the tool's schema; the call still waits.
-    """
-    call = next(open_call.call for open_call in snapshot.calls if open_call.call.id == decision.call_id)
-    validation = tools.judge_call(replace(call, arguments=decision.arguments, raw=None), (call.name,))
-    if validation.outcome is not None:
-        raise SpecError(validation.reason, path="--args", hint="nothing was decided; the call still waits")
-    return replace(decision, arguments=validation.arguments)
 
 
 def _require_waiting_call(store: Store, snapshot: Snapshot, conversation: str, decision: Decided) -> None:

@@ -28,15 +28,15 @@ async def read_form(request: Request, form: type[Form]) -> Form:
             is refused, with the name of the nearest one that it has.
     """
     value = await read_json(request)
-    filled = _convert(value, form)
     names: tuple[str, ...] = form.__struct_encode_fields__  # type: ignore[attr-defined]
-    for key in value:
+    # Before what is missing: the key that is missing is often the one that is misspelt.
+    for key in value if isinstance(value, dict) else ():
         if key not in names:
             hint = suggest_name(key, names)
             raise Refusal(
                 400, f"the body has the unknown key {key[:64]!r}; {hint}", details={"field": key[:64]}
             )
-    return filled
+    return _convert(value, form)
 
 
 async def read_form_with_others(request: Request, form: type[Form]) -> tuple[Form, dict[str, Any]]:

@@ -121,8 +121,7 @@ class Agent:
             base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
         )
         self.decisions = DecisionDesk(
-            registry=self.tools.registry,
-            policy=self.tools.policy,
+            tools=self.tools,
             clock=parts.clock,
             signer=parts.signer,
             find_asking_record=self._find_asking_record,

@@ -19,10 +19,9 @@ from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.tools.approval import Policy
 from toolchart.tools.approvers import DecisionSubject, SignatureFinding, Signer
+from toolchart.tools.execution.executor import CALL_STILL_WAITS, ToolExecutor
 from toolchart.tools.questions import CallQuestion
-from toolchart.tools.registry import Registry
 from toolchart.tools.whole_definition import describe_changes, digest_definition, is_named_by
 
 log = logging.getLogger("toolchart.engine")
@@ -44,8 +43,7 @@ REFUSALS: dict[SignatureFinding, str] = {
 class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
     """Completes the decisions for one agent's calls before they become events."""
 
-    registry: Registry
-    policy: Policy
+    tools: ToolExecutor
     clock: Clock
     signer: Signer | None = None
     """Signs what has no signature yet."""
@@ -84,12 +82,14 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             IllegalEvent: no call waits for this decision, or it waits for another approver's.
-            SpecError: the tool is not the one that is approved, or the spec requires signatures, and this one
-                is missing or does not prove the decision.
+            SpecError: the tool is not the one that is approved, or the decision's own arguments do not fit
+                it; or the spec requires signatures, and this one is missing or proves something else.
         """
         require_waiting_call(snapshot, decision)
         open_call = next(entry for entry in snapshot.calls if entry.call.id == decision.call_id)
         definition = self._choose_definition(decision, open_call)
+        if decision.arguments is not None:
+            decision = self._check_arguments(decision, open_call.call)
         question = self.ask_about(open_call)
         shown_digest = decision.shown_digest if is_shown else ""
         if not shown_digest:
@@ -120,7 +120,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         """What a person is asked about a call that waits: the tool as it is now, and what changed since the
         question was first asked."""
         return CallQuestion(
-            definition=self.registry.describe_tool(open_call.call.name) or {},
+            definition=self.tools.describe_tool(open_call.call.name) or {},
             reason=open_call.reason or "",
             asked=open_call.definition,
         )
@@ -132,7 +132,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
             SpecError: the tool is another one now.
         """
         name, asked_definition = open_call.call.name, open_call.definition
-        now = self.registry.describe_tool(name)
+        now = self.tools.describe_tool(name)
         if not decision.approved or now is None:
             # Nothing runs. What an approver elsewhere has signed stays as it is.
             return decision.definition if decision.signature is not None else None
@@ -149,9 +149,31 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         raise SpecError(
             f"the decision on {open_call.call.id!r} is refused: the tool {name!r} "
             + ": ".join(filter(None, (problem, changes))),
-            hint="the call still waits; to approve the tool as it is now, name its definition: "
+            hint=f"{CALL_STILL_WAITS}; to approve the tool as it is now, name its definition: "
             f"toolchart approve ... --definition {digest_definition(now)}",
         )
+
+    def _check_arguments(self, decision: Decided, call: ToolCall) -> Decided:
+        """The decision with its own arguments as its tool takes them.
+
+        Raises:
+            SpecError: they do not fit, or it is no approval, which alone has arguments.
+        """
+        assert decision.arguments is not None, "it has its own arguments"
+        if not decision.approved:
+            raise SpecError(
+                f"the decision on {call.id!r} is refused: a denial has no arguments",
+                hint=f"{CALL_STILL_WAITS}; deny it without arguments, or approve it with them",
+            )
+        if self.tools.registry.get(call.name) is None:
+            return decision  # nothing runs
+        try:
+            arguments = self.tools.read_own_arguments(call, decision.arguments)
+        except SpecError as error:
+            problem = f"the decision on {call.id!r} is refused: {error.message}"
+            raise SpecError(problem, hint=error.hint) from None
+        # What an approver elsewhere has signed stays as it is.
+        return decision if decision.signature is not None else replace(decision, arguments=arguments)
 
     def accept_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided | None:
         """`complete_decision` of an approver's word; None where it does not count, so that the call waits."""
@@ -162,7 +184,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     def _require_signature(self, decision: Decided, subject: DecisionSubject) -> None:
-        policy = self.policy
+        policy = self.tools.policy
         finding = policy.approvers.check_decision(decision, subject, datetime.fromisoformat(self.clock.now()))
         if finding == "valid" or (finding == "unsigned" and not policy.require_signatures):
             return
@@ -174,8 +196,8 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_expiry(self, call: ToolCall, decision: Decided) -> str:
         """When the approval of a call stops to hold by the rule about it; empty for never."""
-        tool = self.registry.get(call.name)
-        rule = self.policy.find_rule(tool, call.arguments or {}) if tool else None
+        tool = self.tools.registry.get(call.name)
+        rule = self.tools.policy.find_rule(tool, call.arguments or {}) if tool else None
         if rule is None or rule.expires_s is None or not decision.approved:
             return ""
         end = datetime.fromisoformat(self.clock.now()) + timedelta(seconds=rule.expires_s)

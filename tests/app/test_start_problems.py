@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from source_tree import load_modules
 
+import toolchart
 from toolchart.states.errors import EXTRA_PACKAGES, format_install
 
 RunCli = Callable[..., Any]
@@ -95,6 +96,33 @@ def test_a_handler_beside_the_spec_is_imported(run_cli: RunCli, tmp_path: Path, 
     checked = run_cli("check", file)
     assert checked.code == 0, checked.out
     assert run_cli("run", file, "hi").out.strip() == "ok"
+
+
+@pytest.mark.parametrize("is_package", [False, True])
+def test_a_process_takes_no_module_of_another_spec(tmp_path: Path, is_package: bool) -> None:
+    """Two specs may have a module of the same name beside them. In one process the second is refused with
+    both files, where it would run the functions of the first. The same text is the same module."""
+    name = f"same_name_{'package' if is_package else 'module'}"
+    files = []
+    for folder_name, said in (("first", "first"), ("second", "second"), ("third", "first")):
+        folder = tmp_path / folder_name
+        module = folder / name / "__init__.py" if is_package else folder / f"{name}.py"
+        module.parent.mkdir(parents=True)
+        module.write_text(f"def f() -> str:\n    'Say it.'\n    return '{said}'\n", "utf-8")
+        files.append(write_agent(folder, registry=[{**make_python_entry(f"{name}:f"), "risk": "low"}]))
+    with toolchart.Engine(files[0], log="memory"):
+        pass
+    with toolchart.Engine(files[2], log="memory"):
+        pass
+    with pytest.raises(toolchart.SpecError) as caught:
+        toolchart.Engine(files[1], log="memory")
+    parts = (
+        "another one is",
+        str(tmp_path / "first" / name),
+        str(tmp_path / "second" / name),
+        "another name",
+    )
+    assert all(part in str(caught.value) for part in parts), caught.value
 
 
 @pytest.mark.parametrize(

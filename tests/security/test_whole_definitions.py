@@ -31,6 +31,7 @@ from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.approvers import DecisionSubject, Signer
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.context import NO_CONVERSATION
+from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.signing_keys import create_key_file, read_private_key
@@ -462,9 +463,8 @@ def find_asked(conversation: str, effect: int) -> str:
 
 def make_desk(manager: ToolManager, policy: Policy) -> DecisionDesk:
     """The desk that completes decisions about the tools."""
-    return DecisionDesk(
-        registry=manager.registry, policy=policy, clock=SystemClock(), find_asking_record=find_asked
-    )
+    tools = ToolExecutor(manager.registry, policy=policy)
+    return DecisionDesk(tools=tools, clock=SystemClock(), find_asking_record=find_asked)
 
 
 def check_signature(

@@ -21,8 +21,10 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import ContentPart
 from toolchart.states.effects import compute_arguments_digest
+from toolchart.states.errors import SpecError
 from toolchart.states.events import Outcome, Ruling, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -68,6 +70,9 @@ TOLD_BY_STATUS = "interrupted; its outcome was asked for by its idempotency key"
 
 RUN_AFTER_STATUS = "interrupted; asked by its idempotency key, it had not begun and was run"
 """Note of a call whose tool said afterwards that it had not begun."""
+
+CALL_STILL_WAITS = "the call still waits"
+"""What a refused decision changes: nothing."""
 
 NOT_EXECUTED = "not executed"
 """The model hears it first of a denied call, whatever reason a person gave."""
@@ -244,6 +249,26 @@ class ToolExecutor:
         judgement = self._judge(call, allowed_tools, may_wait=True)
         assert judgement is not None, "a judgement that may wait is made"
         return judgement
+
+    def read_own_arguments(self, call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that a person gives a call instead of the model's, as its tool takes them.
+
+        A model's arguments are repaired, and it sees what was made of them. A person is there to be asked:
+        what runs is what they wrote, and what they sign. Only a null that stands for an absent value is
+        left out. Takes a limited time, as a review.
+
+        Raises:
+            SpecError: they do not fit the schema; the hint says how they would, where that is known.
+        """
+        judgement = self.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
+        if judgement.outcome is not None:
+            raise SpecError(judgement.reason, hint=CALL_STILL_WAITS)
+        if judgement.is_repaired:
+            problem = f"Invalid arguments for {call.name!r}: they are not as its schema says"
+            fitting_text = encode_canonical_text(judgement.arguments)
+            hint = f"{CALL_STILL_WAITS}; this would fit: {fitting_text} ({'; '.join(judgement.notes)})"
+            raise SpecError(problem, hint=hint)
+        return judgement.arguments
 
     def _judge(self, call: ToolCall, allowed_tools: Sequence[str], may_wait: bool) -> CallJudgement | None:
         """The checks in their order; None where they must wait for a worker and may not.

@@ -190,7 +190,7 @@ class ChatSession:
             line = line.strip().removeprefix("/")
             try:
                 return parse_decision(call, line, self.engine.tools)
-            except ValueError as error:
+            except (ValueError, ToolchartError) as error:
                 print_notice(f"  {error}; {DECISION_HELP}")
         return None
 

@@ -10,6 +10,7 @@ from toolchart.app.cli.terminal.line_reading import read_terminal_line
 from toolchart.app.cli.terminal.text import escape_line, print_notice
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 from toolchart.tools.questions import CallQuestion
@@ -67,12 +68,10 @@ class TerminalApprover:
         while text := await read_terminal_line("  new arguments as JSON (empty: keep them): "):
             arguments, problem = parse_arguments(text)
             if arguments is not None:
-                validation = self.tools.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
-                if validation.outcome is None:
-                    for note in validation.notes:
-                        print_notice(f"  {note}")
-                    return validation.arguments
-                problem = validation.reason
+                try:
+                    return self.tools.read_own_arguments(call, arguments)
+                except SpecError as error:
+                    problem = str(error)
             print_notice(f"  {problem}")
         return None
 
@@ -81,7 +80,8 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
     """Parse one line into a decision: `y`, `n [reason]`, `e {arguments}`, or `l` for later (None).
 
     Raises:
-        ValueError: the line is none of these, or its arguments do not match the tool's schema.
+        ValueError: the line is none of these.
+        SpecError: its arguments do not match the tool's schema.
     """
     word, _, rest = line.strip().partition(" ")
     decision = Decided(call_id=call.id, approved=True, by=DECIDED_BY)
@@ -96,10 +96,7 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
             arguments, problem = parse_arguments(rest)
             if arguments is None:
                 raise ValueError(problem)
-            validation = tools.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
-            if validation.outcome is not None:
-                raise ValueError(validation.reason)
-            return replace(decision, arguments=validation.arguments)
+            return replace(decision, arguments=tools.read_own_arguments(call, arguments))
         case _:
             raise ValueError(f"{word!r} is not an answer")
 

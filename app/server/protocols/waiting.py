@@ -38,7 +38,7 @@ DECISION_FORM: dict[str, Any] = {
 """The form of a decision."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decision as a client sends it."""
 
     approved: bool

@@ -255,6 +255,42 @@ async def test_many_turns_are_decided_at_once_and_each_call_once() -> None:
     assert all(isinstance(item, VerifiedConversation) for item in checked)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"arguments": {"txet": "b"}}, ("this would fit", '{"text":"b"}')),
+        ({"arguments": {"text": ["b"]}}, ("Invalid arguments for 'echo'", "'text'")),
+        ({"arguments": {}}, ("Invalid arguments for 'echo'", "'text'")),
+        ({"approved": False, "arguments": {"text": "b"}}, ("a denial has no arguments",)),
+        ({"argumens": {"text": "b"}}, ("unknown key 'argumens'", "arguments")),
+    ],
+)
+async def test_a_decision_with_arguments_that_do_not_fit_is_refused(
+    sites: SiteMaker, changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """The answer says what is wrong, nothing is decided, and the right decision counts afterwards."""
+    site = sites.make([ask_for("a"), "done"], **APPROVAL)
+    async with open_client(site) as client:
+        begun = await post(client, "", message="pay", conversation="c1")
+        decision = {"call_id": begun["pending_approvals"][0]["id"], "approved": True}
+        refused = await post(client, "/c1/decisions", 400, **decision | changes)
+        assert all(part in refused["error"] for part in words), refused
+        waiting = (await client.get("/api/conversations/c1")).json()["waiting"]["approvals"]
+        assert [call["id"] for call in waiting] == [decision["call_id"]]
+        turn = await post(client, "/c1/decisions", **decision, arguments={"text": "b"})
+    assert [call["params"] for call in turn["tool_calls"]] == [{"text": "b"}]
+
+
+async def test_a_misspelt_key_of_a_decision_is_named(sites: SiteMaker) -> None:
+    """The unknown key is named with the nearest one, and not the missing one alone."""
+    async with open_client(sites.make([ask_for("a"), "done"], **APPROVAL)) as client:
+        begun = await post(client, "", message="pay", conversation="c1")
+        body = {"call_id": begun["pending_approvals"][0]["id"], "aproved": True}
+        refused = await post(client, "/c1/decisions", 400, **body)
+    assert "unknown key 'aproved'" in refused["error"]
+    assert "'approved'" in refused["error"]
+
+
 # -- forms and messages during a turn ----------------------------------------------------------------
 
 INTERVIEW: dict[str, Any] = {

@@ -248,8 +248,11 @@ def _name_author(event: dict[str, Any]) -> str:
 
 def _describe_decision(event: dict[str, Any]) -> str:
     ruling = "approved" if event["approved"] else "denied"
-    reason = f": {event['reason']}" if event.get("reason") else ""
-    return f"{event['call_id']} {ruling}{describe_decider(event)}{reason}"
+    changes, reason = event.get("arguments"), event.get("reason")
+    own_arguments = "" if changes is None else f", with other arguments: {encode_canonical_text(changes)}"
+    return f"{event['call_id']} {ruling}{describe_decider(event)}{own_arguments}" + (
+        f": {reason}" if reason else ""
+    )
 
 
 def _describe_count(event: dict[str, Any]) -> str:
