@@ -10,6 +10,7 @@ writes, a module that is imported, a host that is asked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import json
 import sys
@@ -24,9 +25,6 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.events import UserSaid
 from toolchart.states.ports import Store
-
-MODULE = "hostile_canary"
-"""A module beside the spec of the operator, which nothing of the operator names."""
 
 ANSWERS = {
     "call_function": ("returned", "failed"),
@@ -58,6 +56,9 @@ class Canaries:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self.url = url
+        # The modules and the import path are of the process: a second folder needs another name.
+        self.module = f"hostile_canary_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+        """A module beside the spec of the operator, which nothing of the operator names."""
         self.touched = folder / "touched"
         text = (
             "from pathlib import Path\n"
@@ -66,14 +67,14 @@ class Canaries:
             f"    Path({str(folder / 'called')!r}).touch()\n"
             "    return 'acted'\n"
         )
-        (folder / f"{MODULE}.py").write_text(text, "utf-8")
+        (folder / f"{self.module}.py").write_text(text, "utf-8")
         (folder / "evil.yaml").write_text(yaml.safe_dump(self.build_child()), "utf-8")
         (folder / "evil.json").write_text(json.dumps(self.build_child()), "utf-8")
 
     def build_child(self) -> dict[str, Any]:
         """An agent whose only tool is the function of the canary module."""
         replies = [{"tool_calls": [{"name": "act", "arguments": {}}]}, "done"]
-        entry = {"name": "act", "implementation": {"type": "python", "handler": f"{MODULE}:act"}}
+        entry = {"name": "act", "implementation": {"type": "python", "handler": f"{self.module}:act"}}
         return {
             "chart": "tool_loop",
             "llms": {"m": {"provider": "scripted", "model": "m", "replies": replies}},
@@ -84,13 +85,13 @@ class Canaries:
     def find_started(self) -> list[str]:
         """What has been started since the last `reset`."""
         files = [name for name in ("touched", "imported", "called") if (self.folder / name).exists()]
-        return [*files, *(["module"] if MODULE in sys.modules else [])]
+        return [*files, *(["module"] if self.module in sys.modules else [])]
 
     def reset(self) -> None:
         """Forget what has been started."""
         for name in ("touched", "imported", "called"):
             (self.folder / name).unlink(missing_ok=True)
-        sys.modules.pop(MODULE, None)
+        sys.modules.pop(self.module, None)
         importlib.invalidate_caches()
 
 
@@ -111,10 +112,10 @@ def list_attacks(canaries: Canaries) -> Iterator[Attack]:
             "arguments": {"cmd": touch},
             "as": "output",
         },
-        "a function of the folder": {"function": f"{MODULE}:act"},
-        "a function in short": f"{MODULE}:act",
+        "a function of the folder": {"function": f"{canaries.module}:act"},
+        "a function in short": f"{canaries.module}:act",
         "a function under a template": {
-            "function": f"{MODULE}:act",
+            "function": f"{canaries.module}:act",
             "arguments": {"text": "{{user_message}}"},
         },
     }
@@ -126,8 +127,8 @@ def list_attacks(canaries: Canaries) -> Iterator[Attack]:
     yield Attack(name="an agent that takes over", body={"run_agent": {"spec": "evil.yaml"}})
     inline = {
         "name": "inner",
-        "states": build_states({"call_function": f"{MODULE}:act"}, "inner_act", waits=False),
-        "effects": {"inner_act": {"call_function": f"{MODULE}:act"}},
+        "states": build_states({"call_function": f"{canaries.module}:act"}, "inner_act", waits=False),
+        "effects": {"inner_act": {"call_function": f"{canaries.module}:act"}},
     }
     yield Attack(name="an agent with a chart inline", body={"run_agent": {"chart": inline, "as": "child"}})
     yield Attack(
