@@ -263,7 +263,7 @@ class Agent(Generic[Deps, Output]):
         prompt: str | PromptFunction[Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
-        check_option_names(options)
+        check_option_names("an agent", options, Agent.__init__, AgentOptions)
         self.name = options.get("name", DEFAULT_NAME)
         self.description = options.get("description", "")
         self._model = model
@@ -635,6 +635,7 @@ class Agent(Generic[Deps, Output]):
         Raises:
             SpecError: the dependencies are not of the agent's class; nothing was recorded.
         """
+        check_option_names("an open agent", options, Agent.open, OpenOptions)
         value: Any = None
         if dependencies is not _UNSET:
             value = self.check_dependencies(dependencies)
@@ -928,7 +929,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
         As `Engine.arun_once`; `conversation` must be there. The dependencies are not compared.
         """
-        turn_options = self._build_options(dependencies, options)
+        turn_options = self._build_options(dependencies, options, OpenAgent.arun_once)
         return await self.engine.arun_once(message, again=again, **turn_options)
 
     @overload
@@ -964,7 +965,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         Args:
             cancel_on: signals that cancel the turn while it runs; as for `Engine.run_once`.
         """
-        turn_options = self._build_options(dependencies, options)
+        turn_options = self._build_options(dependencies, options, OpenAgent.run_once)
         return self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
 
     @overload
@@ -1149,6 +1150,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             owner: for whom; as for `conversation`.
             options: `approved=False` rejects it; `by` says who decides.
         """
+        check_option_names("an approval", options, OpenAgent.aapprove, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return await handle.aapprove(call_id, **options)
 
@@ -1217,6 +1219,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         **options: Unpack[ApprovalOptions],
     ) -> TurnStream[Output]:
         """Decide a call as `aapprove`, and yield what happens then; the result last."""
+        check_option_names("an approval", options, OpenAgent.stream_approval, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return handle.stream_approval(call_id, **options)
 
@@ -1249,6 +1252,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         **options: Unpack[ApprovalOptions],
     ) -> BlockingTurnStream[Output]:
         """The blocking form of `stream_approval`. The turn runs in a thread of its own."""
+        check_option_names("an approval", options, OpenAgent.stream_approval_blocking, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return handle.stream_approval_blocking(call_id, **options)
 
@@ -1281,12 +1285,18 @@ class OpenAgent(Generic[TurnDeps, Output]):
         name = conversation or generate_conversation_id()
         return Conversation(self.engine, name, owner, self._build_options(dependencies))
 
-    def _build_options(self, dependencies: Any, options: AgentTurnOptions | None = None) -> Any:
+    def _build_options(
+        self, dependencies: Any, options: AgentTurnOptions | None = None, method: Callable[..., Any] = run
+    ) -> Any:
         """The options of a turn for the engine, with the agent's type.
 
+        Args:
+            method: what was called with the options.
+
         Raises:
-            SpecError: the dependencies are missing, or not of the agent's class.
+            SpecError: the dependencies are missing, or not of the agent's class; there is no such option.
         """
+        check_option_names("a turn", options or {}, method, AgentTurnOptions)
         if dependencies is not None:
             dependencies = self._agent.check_dependencies(dependencies)
         elif self._needs_dependencies:
@@ -1298,7 +1308,12 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[AgentTurnOptions, OpenOptions]:
-    """The options of a turn, and those of the engine."""
+    """The options of a turn, and those of the engine.
+
+    Raises:
+        SpecError: there is no such option.
+    """
+    check_option_names("a turn", options, Agent.run, _RunOptions)
     names = AgentTurnOptions.__optional_keys__
     turn = {name: value for name, value in options.items() if name in names}
     opened = {name: value for name, value in options.items() if name not in names}

@@ -879,6 +879,82 @@ def test_a_wrong_option_is_refused_when_the_agent_is_made(options: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("promt", "prompt"),
+        ("output_tpye", "output_type"),
+        ("handofs", "handoffs"),
+        ("agent", "agents"),
+        ("dependences", "dependencies"),
+        ("tool", "tools"),
+        ("modle", "model"),
+        ("temprature", "temperature"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest_of_all_that_an_agent_takes(misspelt: str, meant: str) -> None:
+    """Its own parameters and the keys of a spec are one list, and the best match of it is named."""
+    with pytest.raises(SpecError, match=f"(?s)no option '{misspelt}'.*did you mean '{meant}'"):
+        build_misspelt(**{misspelt: "x"})
+
+
+TURN_FORMS = ("run", "arun", "stream", "stream_blocking")
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "misspelt", "meant"),
+    [
+        ("open", (), "logg", "log"),
+        *((form, ("go",), "conversaton", "conversation") for form in TURN_FORMS),
+        *((form, ("go",), "dependency", "dependencies") for form in TURN_FORMS),
+        *((form, ("go",), "telemtry", "telemetry") for form in TURN_FORMS),
+    ],
+)
+def test_an_unknown_option_of_a_run_names_the_nearest_that_a_run_takes(
+    form: str, arguments: tuple[str, ...], misspelt: str, meant: str
+) -> None:
+    """By every form that runs an agent: the error is about what was called, and nothing begins."""
+    store, method = open_store("memory"), getattr(Agent(ScriptedModel("hello")), form)
+    log = {} if misspelt == "logg" else {"log": store}
+    with pytest.raises(SpecError, match=f"(?s)has no option '{misspelt}'.*did you mean '{meant}'"):
+        run_to_end(method(*arguments, **log, **{misspelt: "x"}))
+    assert list(store.list_conversations()) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "misspelt", "meant"),
+    [
+        *((form, ("go",), "conversaton", "conversation") for form in TURN_FORMS),
+        *((form, ("go",), "dependency", "dependencies") for form in TURN_FORMS),
+        *((form, ("go",), "agian", "again") for form in ("run_once", "arun_once")),
+        ("run_once", ("go",), "cancel", "cancel_on"),
+        *(
+            (form, ("c",), *names)
+            for form in ("approve", "aapprove", "stream_approval", "stream_approval_blocking")
+            for names in (("aproved", "approved"), ("onwer", "owner"), ("dependency", "dependencies"))
+        ),
+    ],
+)
+def test_an_unknown_option_of_an_open_agent_names_the_nearest(
+    form: str, arguments: tuple[str, ...], misspelt: str, meant: str
+) -> None:
+    """Of a turn and of an approval, by every form."""
+    with (
+        Agent(ScriptedModel("hello")).open(log="memory") as opened,
+        pytest.raises(SpecError, match=f"(?s)has no option '{misspelt}'.*did you mean '{meant}'"),
+    ):
+        run_to_end(getattr(opened, form)(*arguments, **{misspelt: "x"}))
+
+
+def test_the_type_of_an_answer_is_no_option_of_a_turn() -> None:
+    """It belongs to the agent: one that a turn is given is refused, not passed over."""
+    with (
+        Agent(ScriptedModel("hello")).open(log="memory") as opened,
+        pytest.raises(SpecError, match="a turn has no option 'output_type'"),
+    ):
+        cast("Any", opened).run("go", output_type=City)
+
+
+@pytest.mark.parametrize(
     ("model", "says"),
     [
         ("gpt-5.1", "PROVIDER:MODEL"),
