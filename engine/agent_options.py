@@ -61,7 +61,7 @@ class RagServiceOptions(TypedDict, total=False):
 
 
 class AgentOptions(TypedDict, total=False):
-    """What an agent may be given beside its model, types and handoffs.
+    """What an agent may be given beside its model, types and handoffs. None counts as not given.
 
     Options without a description here are keys of the agent spec, with the same names and values:
     `docs/agent-spec.md` describes them. Those of a conversation (from `default_timeout_ms` on) are given to

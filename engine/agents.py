@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mappi
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -31,6 +32,7 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    Union,
     Unpack,
     cast,
     get_args,
@@ -48,10 +50,11 @@ from toolchart.engine.agent_options import (
     select_options,
 )
 from toolchart.engine.runtime.agent_tools import ChartFunctions
-from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.answer_form import AnswerType, is_type
 from toolchart.engine.runtime.blocking_calls import refuse_running_loop
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import read_list
 from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
 from toolchart.engine.runtime.streaming import BlockingTurnStream, TurnStream
 from toolchart.providers.hosts import find_host
@@ -60,12 +63,13 @@ from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram.renderers import draw
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError, describe_value
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import make_program_tool
+from toolchart.tools.option_marks import require_function
 from toolchart.tools.sources.effect_functions import is_effect_function
 from toolchart.tools.sources.python import ToolOptions, read_tool_options
 from toolchart.tools.sources.python import tool as mark_tool
@@ -264,15 +268,17 @@ class Agent(Generic[Deps, Output]):
         **options: Unpack[AgentOptions],
     ) -> None:
         check_option_names("an agent", options, Agent.__init__, AgentOptions)
-        self.name = options.get("name", DEFAULT_NAME)
-        self.description = options.get("description", "")
-        self._model = model
-        self._dependencies = dependencies
-        self._form = AnswerType(output_type)
+        self.name = _read_text("name", options.get("name"), DEFAULT_NAME)
+        self.description = _read_text("description", options.get("description"), "")
+        self._model = _check_model(model)
+        self._dependencies = _check_dependencies(dependencies)
+        self._form = AnswerType(str if output_type is None else output_type)
         self._prompt_function = prompt if callable(prompt) else None
         if callable(prompt):
             self._check_prompt(prompt)
             prompt = f"{{{{{self._name_prompt()}}}}}"
+        elif prompt is not None and not isinstance(prompt, str):
+            raise SpecError(f"the `prompt` of an agent is a text or a function, not {describe_value(prompt)}")
         self._handler_options = select_options({"prompt": prompt, **options}, "responses[]")
         self._model_options = select_options(options, "llms.*")
         self._import_options = select_options(options, "tools.*")
@@ -280,13 +286,17 @@ class Agent(Generic[Deps, Output]):
         self._spec_options = select_options(options, "")
         self._chart = self._spec_options.pop("chart", None)
         self._max_iterations = options.get("max_iterations")
-        self._handoffs, self._agents = tuple(handoffs), tuple(agents)
+        self._handoffs = read_list("handoffs", handoffs, "agents")
+        self._agents = read_list("agents", agents, "agents")
         self._beside = (*self._handoffs, *self._agents)
         """The agents of the same spec that this one runs."""
         for agent in self._beside:
             if not isinstance(agent, Agent):
-                what = "handoffs" if agent in self._handoffs else "`agents`"
-                raise SpecError(f"{what} are agents, and {type(agent).__name__} is none")
+                option = "handoffs" if agent in self._handoffs else "agents"
+                raise SpecError(
+                    f"`{option}` are agents, and {describe_value(agent)} is none",
+                    hint="give the agent itself, not its name",
+                )
             self._check_handoff(agent)
         self._tools: list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]] = []
         """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
@@ -295,7 +305,9 @@ class Agent(Generic[Deps, Output]):
         self._runs_handoffs: bool | None = None
         """Whether its own chart runs its handoffs; None: not known yet."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
-        for function in options.get("tools", ()):
+        tools: Any = options.get("tools")
+        tools = [tools] if isinstance(tools, Agent) else tools  # what is wrong with it is said below
+        for function in read_list("tools", tools, "functions, ready tools and mappings"):
             if isinstance(function, Agent):
                 raise SpecError(
                     f"the agent {function.name!r} is no function", hint=f"write agents=[{function.name}, ...]"
@@ -346,6 +358,7 @@ class Agent(Generic[Deps, Output]):
                 return self.tool(mark(function) if options else function)
 
             return add
+        require_function("a tool", function)
         first = next(iter(inspect.signature(function).parameters), None)
         hints = _read_hints(function)
         if first is None or not is_tool_context(hints.get(first)):
@@ -699,12 +712,7 @@ class Agent(Generic[Deps, Output]):
                 f"the agent {self.name!r} needs dependencies of the class {title}",
                 hint=f"write dependencies={title}(...)",
             )
-        wanted = get_origin(self._dependencies) or self._dependencies
-        if (
-            not isinstance(wanted, type)
-            or getattr(wanted, "_is_protocol", False)
-            or isinstance(value, wanted)
-        ):
+        if any(_may_be(value, kind) for kind in _list_members(self._dependencies)):
             return value
         raise SpecError(
             f"the dependencies of the agent {self.name!r} are of the class {title}, not "
@@ -810,8 +818,11 @@ class Agent(Generic[Deps, Output]):
 
         Agents that are opened inside the block use it, in this thread or task only. The spec in the log stays
         the agent's own where the model is a ready provider.
+
+        Raises:
+            SpecError: it is no model.
         """
-        token = self._override.set(model)
+        token = self._override.set(_check_model(model))
         try:
             yield
         finally:
@@ -1318,6 +1329,67 @@ def _split_options(options: Mapping[str, Any]) -> tuple[AgentTurnOptions, OpenOp
     turn = {name: value for name, value in options.items() if name in names}
     opened = {name: value for name, value in options.items() if name not in names}
     return cast("AgentTurnOptions", turn), cast("OpenOptions", opened)
+
+
+def _read_text(option: str, value: Any, default: str) -> str:
+    """The text of an option; the default for None.
+
+    Raises:
+        SpecError: it is no text, or an empty one where the default is none.
+    """
+    if value is None:
+        return default
+    if not isinstance(value, str) or (default and not value):
+        raise SpecError(
+            f"the `{option}` of an agent is a text, not {describe_value(value)}",
+            hint=f'for instance {option}="billing"',
+        )
+    return value
+
+
+def _check_model(model: Any) -> Any:
+    """The model.
+
+    Raises:
+        SpecError: it is neither the name or the entry of one, nor a provider.
+    """
+    is_provider = callable(getattr(model, "complete", None)) and not isinstance(model, type)
+    if isinstance(model, str | Mapping) or is_provider:
+        return model
+    example = f"{model.__name__}(...)" if isinstance(model, type) else '"openai:gpt-5.1"'
+    raise SpecError(
+        f"a model is PROVIDER:MODEL, an `llms` entry or a provider, not {describe_value(model)}",
+        hint=f"write {example}",
+    )
+
+
+def _check_dependencies(dependencies: Any) -> Any:
+    """The class of dependencies; that of None for None.
+
+    Raises:
+        SpecError: it is no class.
+    """
+    if dependencies is None:
+        return _NO_DEPENDENCIES
+    if is_type(dependencies):
+        return dependencies
+    name = dependencies if isinstance(dependencies, str) else type(dependencies).__name__
+    raise SpecError(
+        f"`dependencies` is the class of what the tools get, not {describe_value(dependencies)}",
+        hint=f"write dependencies={name}, and give a value of it to each run: "
+        f"run(..., dependencies={name}(...))",
+    )
+
+
+def _list_members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; a type that is none alone."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _may_be(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, as far as classes tell."""
+    wanted = get_origin(kind) or kind
+    return not isinstance(wanted, type) or getattr(wanted, "_is_protocol", False) or isinstance(value, wanted)
 
 
 def _find_provider(model: Any) -> Provider | None:

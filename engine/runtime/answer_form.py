@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NewType, Protocol, TypeVar, get_origin
+
+from typing_extensions import TypeAliasType
 
 from toolchart.states.content import CitationPart, HostCallPart, TextPart, has_words
 from toolchart.states.effects import CallModel
@@ -35,6 +37,12 @@ class AnswerForm(Protocol):
     def parse(self, text: str) -> tuple[Any, str]:
         """The value that a text holds, and an empty text; or None and what is wrong."""
         ...
+
+
+def is_type(value: Any) -> bool:
+    """Whether a value is a type: a class, `list[str]`, a union, `Any`, ..."""
+    is_form = isinstance(value, type | TypeVar | NewType | TypeAliasType) or get_origin(value) is not None
+    return is_form or value is Any or value is None
 
 
 class AnswerType:

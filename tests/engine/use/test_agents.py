@@ -841,11 +841,27 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
     [
         ({"promt": "x"}, "unexpected keyword argument 'promt'"),
         ({"temperature": "hot"}, "temperature"),
-        ({"prompt": 3}, "prompt: input should be a valid string"),
-        ({"tools": add}, "not iterable"),
-        ({"tools": ["add"]}, "'add' is not a callable"),
-        ({"handoffs": ["clerk"]}, "handoffs are agents, and str is none"),
-        ({"agents": ["clerk"]}, "`agents` are agents, and str is none"),
+        ({"prompt": 3}, "the `prompt` of an agent is a text or a function, not 3"),
+        ({"prompt": b"x"}, "is a text or a function, not b'x'"),
+        ({"tools": add}, r"(?s)`tools` is a list of functions.*, not add.*write tools=\[add\]"),
+        ({"tools": {"name": "calculator"}}, r"`tools` is a list of .*, not \{'name': 'calculator'\}"),
+        ({"tools": "add"}, r"(?s)`tools` is a list of .*, not 'add'"),
+        ({"tools": 3}, "`tools` is a list of functions, ready tools and mappings, not 3"),
+        ({"tools": ["add"]}, "(?s)a tool is made of a function, not of 'add'.*itself, not its name"),
+        ({"tools": [[add]]}, "a tool is made of a function, not of "),
+        ({"tools": Agent("openai:m", name="b")}, r"(?s)the agent 'b' is no function.*agents=\[b, \.\.\.\]"),
+        ({"handoffs": ["clerk"]}, "(?s)`handoffs` are agents, and 'clerk' is none.*itself, not its name"),
+        ({"handoffs": Agent("openai:m", name="b")}, r"(?s)`handoffs` is a list of agents.*handoffs=\[b\]"),
+        ({"handoffs": "clerk"}, "`handoffs` is a list of agents, not 'clerk'"),
+        ({"agents": ["clerk"]}, "`agents` are agents, and 'clerk' is none"),
+        ({"agents": Agent("openai:m", name="b")}, r"(?s)`agents` is a list of agents.*agents=\[b\]"),
+        ({"agents": {"b": Agent("openai:m", name="b")}}, "`agents` is a list of agents, not "),
+        ({"dependencies": 3}, "(?s)`dependencies` is the class of .*, not 3.*dependencies=int"),
+        ({"dependencies": "Atlas"}, "(?s)`dependencies` is the class of .*, not 'Atlas'.*dependencies=Atlas"),
+        ({"dependencies": ATLAS}, r"(?s)`dependencies` is the class of .*dependencies=Atlas.*run\(\.\.\., "),
+        ({"name": 5}, "the `name` of an agent is a text, not 5"),
+        ({"name": ""}, "the `name` of an agent is a text, not ''"),
+        ({"description": 5}, "the `description` of an agent is a text, not 5"),
         ({"agents": [Agent("openai:m", name="b", limits={"max_cost": 1})]}, "`limits` of the agent 'b'"),
         ({"tools": [Agent("openai:m", name="b")]}, r"(?s)the agent 'b' is no function.*agents=\[b, \.\.\.\]"),
         ({"handoffs": [Agent("openai:m", name="agent")]}, "two agents have the name 'agent'"),
@@ -960,12 +976,46 @@ def test_the_type_of_an_answer_is_no_option_of_a_turn() -> None:
         ("gpt-5.1", "PROVIDER:MODEL"),
         ("opnai:gpt", "did you mean 'openai'"),
         ({"provdier": "openai", "model": "m"}, "did you mean 'provider'"),
+        (5, "a model is PROVIDER:MODEL, an `llms` entry or a provider, not 5"),
+        (None, "a model is .*, not None"),
+        (ScriptedModel, r"(?s)a model is .*, not .*ScriptedModel.*write ScriptedModel\(\.\.\.\)"),
+        (Agent("openai:m", name="b"), r"a model is .*, not Agent\('b'\)"),
     ],
 )
 def test_a_wrong_model_is_refused_when_the_agent_is_made(model: Any, says: str) -> None:
-    """Issue 30: by name, by its form, or by the nearest key."""
+    """Issue 30: by name, by its form, or by the nearest key; one that takes its place for a while too."""
     with pytest.raises(SpecError, match=says):
         Agent(model)
+    agent = Agent("openai:m")
+    with pytest.raises(SpecError, match=says), agent.override(model=model):
+        agent.spec()
+
+
+def test_an_option_that_is_none_counts_as_not_given() -> None:
+    """Of every option, as programs that pass their own settings on need it."""
+    every = [*AgentOptions.__optional_keys__, "prompt", "handoffs", "agents", "dependencies", "output_type"]
+    given = cast("Any", dict.fromkeys(every))
+    agent = cast("Any", Agent)(ScriptedModel("hello"), **given)
+    assert agent.to_document() == Agent(ScriptedModel("hello")).to_document()
+    assert agent.run("go", log="memory").output == "hello"
+
+
+def test_dependencies_may_be_of_one_class_or_another() -> None:
+    """A union is a type: each of its classes is taken, and no other."""
+    agent = cast("Any", Agent)(ScriptedModel("a", "b"), dependencies=Atlas | dict[str, int])
+    assert agent.run("go", dependencies=ATLAS, log="memory").ok
+    assert agent.run("go", dependencies={"a": 1}, log="memory").ok
+    with pytest.raises(SpecError, match="not list"):
+        agent.run("go", dependencies=[], log="memory")
+
+
+@pytest.mark.parametrize("value", ["add", 5])
+def test_what_is_no_function_is_no_tool_of_an_agent(value: Any) -> None:
+    """By the decorator, with options and without."""
+    agent = cast("Any", Agent("openai:m"))
+    for add_tool in (agent.tool, agent.tool(risk="low")):
+        with pytest.raises(SpecError, match="a tool is made of a function, not of "):
+            add_tool(value)
 
 
 @pytest.mark.parametrize(
