@@ -196,7 +196,8 @@ class Agent(Generic[Deps, Output]):
         model: `PROVIDER:MODEL`, as `openai:gpt-5.1` or `ollama:qwen3:8b`; an `llms` entry as a mapping; or a
             ready provider, for instance `toolchart.testing.ScriptedModel`.
         output_type: the class of the answer; with `str`, the default, it is the text. Otherwise the host is
-            asked for its JSON Schema, and each answer is checked. A union needs a class around it.
+            asked for its JSON Schema, and each answer is checked. A union is a type too; a type checker takes
+            it as `cast("type[A | B]", A | B)`, or in a field of a class.
         dependencies: the class of the objects that every run gives the tools; without it they get None.
         prompt: the system prompt, with `{{variables}}`; or a function that writes it for each turn, of a
             `PromptContext` with the dependencies. Its text is recorded.

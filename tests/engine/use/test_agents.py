@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import yaml
@@ -349,10 +349,17 @@ def test_a_partial_answer_grows_while_it_streams() -> None:
         (list[str], '{"value": ["a", "b"]}', ["a", "b"]),
         (str, "words", "words"),
         (Row, '{"a": 1}', {"a": 1}),
+        (
+            City | int,
+            '{"value": {"name": "Paris", "country": "France"}}',
+            City(name="Paris", country="France"),
+        ),
+        (City | int, '{"value": 5}', 5),
+        (Literal["yes", "no"], '{"value": "no"}', "no"),
     ],
 )
 def test_an_answer_may_be_of_any_type(output_type: Any, reply: str, value: Any) -> None:
-    """Issue 30: plain types, lists and typed dictionaries, not only classes."""
+    """Issue 30: plain types, lists, typed dictionaries and unions, not only classes."""
     assert Agent(ScriptedModel(reply), output_type=output_type).run("go", log="memory").output == value
 
 
@@ -362,6 +369,20 @@ def test_what_the_class_refuses_is_asked_for_again() -> None:
     agent = Agent(model, output_type=City)
     assert agent.run("go", log="memory").output.name == "Paris"
     assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("output_type", "bare"),
+    [(City | int, '{"name": "Paris", "country": "France"}'), (list[int], "[1]"), (int, "1")],
+)
+def test_an_answer_that_is_no_object_stands_in_one_and_the_model_hears_so(
+    output_type: Any, bare: str
+) -> None:
+    """Hosts give objects only. A model or a script that answers without one reads where the answer goes."""
+    model = ScriptedModel(bare, f'{{"value": {bare}}}')
+    turn = Agent(model, output_type=output_type).run("go", log="memory")
+    assert turn.ok
+    assert 'the answer stands in an object: {"value": ...}' in str(model.requests[1].messages[-1].content)
 
 
 def test_a_turn_without_an_answer_says_so() -> None:
@@ -880,7 +901,14 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"tools": [{"nam": "calculator"}]}, "tools.registry"),
         ({"rag_services": {"docs": {"ulr": "x"}}}, "rag_services.docs: the key 'url' is missing"),
         ({"host_tools": "web_search"}, "host_tools"),
-        ({"output_type": City(name="a", country="b")}, "has no JSON Schema"),
+        ({"output_type": City(name="a", country="b")}, "(?s)`output_type` is a type, not .*output_type=City"),
+        ({"output_type": "Reply"}, "(?s)`output_type` is a type, not 'Reply'.*output_type=Reply, the class"),
+        ({"output_type": list["Reply"]}, r"(?s)`output_type` has the name 'Reply' in place of a type"),  # type: ignore[name-defined]  # noqa: F821
+        ({"output_type": 5}, "(?s)`output_type` is a type, not 5.*output_type=int"),
+        ({"output_type": {}}, "(?s)`output_type` is a type, not {}.*output_type=dict"),
+        ({"output_type": [City, str]}, r"(?s)`output_type` is a type, not .*list\[City\].*City \| str"),
+        ({"output_type": add}, "`output_type` is a type, not add"),
+        ({"output_type": City | None}, "(?s)the output type .* may be None.*a field of a class"),
         ({"prompt": lambda: "x"}, "<lambda>', which writes .*'prompt_of_agent', does not take one argument"),
         ({"prompt": write_for_atlas}, "the prompt 'write_for_atlas' wants the dependencies Atlas"),
         ({"prompt": write_for_atlas, "dependencies": dict}, "has dict"),
