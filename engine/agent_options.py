@@ -6,7 +6,9 @@ and one check, whether it stands in YAML or in Python.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -59,7 +61,7 @@ class RagServiceOptions(TypedDict, total=False):
 
 
 class AgentOptions(TypedDict, total=False):
-    """What an agent may be given beside its model, types and handoffs.
+    """What an agent may be given beside its model, types and handoffs. None counts as not given.
 
     Options without a description here are keys of the agent spec, with the same names and values:
     `docs/agent-spec.md` describes them. Those of a conversation (from `default_timeout_ms` on) are given to
@@ -215,19 +217,32 @@ OWN_OPTIONS = ("name", "description", "tools")
 """Options that are no key of the same name."""
 
 
-def check_option_names(options: Mapping[str, Any]) -> None:
-    """Refuse options that no agent has, as Python refuses an argument.
+def check_option_names(
+    subject: str, options: Mapping[str, Any], method: Callable[..., Any], form: type
+) -> None:
+    """Refuse options that a method does not take, as Python refuses an argument.
+
+    Args:
+        subject: what has the options, with its article.
+        form: the `TypedDict` of the method's `**options`.
 
     Raises:
-        SpecError: names the option and the nearest that exists.
+        SpecError: names the option, and the nearest of the method's parameters and options.
     """
-    known = AgentOptions.__optional_keys__
+    names = _list_names(method, form)
     for name in options:
-        if name not in known:
+        if name not in names:
             raise SpecError(
-                f"an agent has no option {name!r}: unexpected keyword argument {name!r}",
-                hint=suggest_name(name, sorted(known)),
+                f"{subject} has no option {name!r}: unexpected keyword argument {name!r}",
+                hint=suggest_name(name, names),
             )
+
+
+@cache
+def _list_names(method: Callable[..., Any], form: Any) -> frozenset[str]:
+    """All that a method takes by name."""
+    _, *parameters = inspect.signature(method).parameters.values()  # without `self`
+    return frozenset(p.name for p in parameters if p.kind is not p.VAR_KEYWORD) | form.__optional_keys__
 
 
 def select_options(options: Mapping[str, Any], section: str) -> dict[str, Any]:

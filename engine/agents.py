@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mappi
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -31,6 +32,7 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    Union,
     Unpack,
     cast,
     get_args,
@@ -48,10 +50,11 @@ from toolchart.engine.agent_options import (
     select_options,
 )
 from toolchart.engine.runtime.agent_tools import ChartFunctions
-from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.answer_form import AnswerType, is_type
 from toolchart.engine.runtime.blocking_calls import refuse_running_loop
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import read_list
 from toolchart.engine.runtime.prompt_context import PromptFunction, check_prompt_function, is_prompt_context
 from toolchart.engine.runtime.streaming import BlockingTurnStream, TurnStream
 from toolchart.providers.hosts import find_host
@@ -60,12 +63,13 @@ from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram.renderers import draw
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError, describe_value
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import make_program_tool
+from toolchart.tools.option_marks import require_function
 from toolchart.tools.sources.effect_functions import is_effect_function
 from toolchart.tools.sources.python import ToolOptions, read_tool_options
 from toolchart.tools.sources.python import tool as mark_tool
@@ -192,7 +196,8 @@ class Agent(Generic[Deps, Output]):
         model: `PROVIDER:MODEL`, as `openai:gpt-5.1` or `ollama:qwen3:8b`; an `llms` entry as a mapping; or a
             ready provider, for instance `toolchart.testing.ScriptedModel`.
         output_type: the class of the answer; with `str`, the default, it is the text. Otherwise the host is
-            asked for its JSON Schema, and each answer is checked. A union needs a class around it.
+            asked for its JSON Schema, and each answer is checked. A union is a type too; a type checker takes
+            it as `cast("type[A | B]", A | B)`, or in a field of a class.
         dependencies: the class of the objects that every run gives the tools; without it they get None.
         prompt: the system prompt, with `{{variables}}`; or a function that writes it for each turn, of a
             `PromptContext` with the dependencies. Its text is recorded.
@@ -263,16 +268,18 @@ class Agent(Generic[Deps, Output]):
         prompt: str | PromptFunction[Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
-        check_option_names(options)
-        self.name = options.get("name", DEFAULT_NAME)
-        self.description = options.get("description", "")
-        self._model = model
-        self._dependencies = dependencies
-        self._form = AnswerType(output_type)
+        check_option_names("an agent", options, Agent.__init__, AgentOptions)
+        self.name = _read_text("name", options.get("name"), DEFAULT_NAME)
+        self.description = _read_text("description", options.get("description"), "")
+        self._model = _check_model(model)
+        self._dependencies = _check_dependencies(dependencies)
+        self._form = AnswerType(str if output_type is None else output_type)
         self._prompt_function = prompt if callable(prompt) else None
         if callable(prompt):
             self._check_prompt(prompt)
             prompt = f"{{{{{self._name_prompt()}}}}}"
+        elif prompt is not None and not isinstance(prompt, str):
+            raise SpecError(f"the `prompt` of an agent is a text or a function, not {describe_value(prompt)}")
         self._handler_options = select_options({"prompt": prompt, **options}, "responses[]")
         self._model_options = select_options(options, "llms.*")
         self._import_options = select_options(options, "tools.*")
@@ -280,13 +287,17 @@ class Agent(Generic[Deps, Output]):
         self._spec_options = select_options(options, "")
         self._chart = self._spec_options.pop("chart", None)
         self._max_iterations = options.get("max_iterations")
-        self._handoffs, self._agents = tuple(handoffs), tuple(agents)
+        self._handoffs = read_list("handoffs", handoffs, "agents")
+        self._agents = read_list("agents", agents, "agents")
         self._beside = (*self._handoffs, *self._agents)
         """The agents of the same spec that this one runs."""
         for agent in self._beside:
             if not isinstance(agent, Agent):
-                what = "handoffs" if agent in self._handoffs else "`agents`"
-                raise SpecError(f"{what} are agents, and {type(agent).__name__} is none")
+                option = "handoffs" if agent in self._handoffs else "agents"
+                raise SpecError(
+                    f"`{option}` are agents, and {describe_value(agent)} is none",
+                    hint="give the agent itself, not its name",
+                )
             self._check_handoff(agent)
         self._tools: list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]] = []
         """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
@@ -295,7 +306,9 @@ class Agent(Generic[Deps, Output]):
         self._runs_handoffs: bool | None = None
         """Whether its own chart runs its handoffs; None: not known yet."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
-        for function in options.get("tools", ()):
+        tools: Any = options.get("tools")
+        tools = [tools] if isinstance(tools, Agent) else tools  # what is wrong with it is said below
+        for function in read_list("tools", tools, "functions, ready tools and mappings"):
             if isinstance(function, Agent):
                 raise SpecError(
                     f"the agent {function.name!r} is no function", hint=f"write agents=[{function.name}, ...]"
@@ -346,6 +359,7 @@ class Agent(Generic[Deps, Output]):
                 return self.tool(mark(function) if options else function)
 
             return add
+        require_function("a tool", function)
         first = next(iter(inspect.signature(function).parameters), None)
         hints = _read_hints(function)
         if first is None or not is_tool_context(hints.get(first)):
@@ -635,6 +649,7 @@ class Agent(Generic[Deps, Output]):
         Raises:
             SpecError: the dependencies are not of the agent's class; nothing was recorded.
         """
+        check_option_names("an open agent", options, Agent.open, OpenOptions)
         value: Any = None
         if dependencies is not _UNSET:
             value = self.check_dependencies(dependencies)
@@ -698,12 +713,7 @@ class Agent(Generic[Deps, Output]):
                 f"the agent {self.name!r} needs dependencies of the class {title}",
                 hint=f"write dependencies={title}(...)",
             )
-        wanted = get_origin(self._dependencies) or self._dependencies
-        if (
-            not isinstance(wanted, type)
-            or getattr(wanted, "_is_protocol", False)
-            or isinstance(value, wanted)
-        ):
+        if any(_may_be(value, kind) for kind in _list_members(self._dependencies)):
             return value
         raise SpecError(
             f"the dependencies of the agent {self.name!r} are of the class {title}, not "
@@ -809,8 +819,11 @@ class Agent(Generic[Deps, Output]):
 
         Agents that are opened inside the block use it, in this thread or task only. The spec in the log stays
         the agent's own where the model is a ready provider.
+
+        Raises:
+            SpecError: it is no model.
         """
-        token = self._override.set(model)
+        token = self._override.set(_check_model(model))
         try:
             yield
         finally:
@@ -928,7 +941,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
         As `Engine.arun_once`; `conversation` must be there. The dependencies are not compared.
         """
-        turn_options = self._build_options(dependencies, options)
+        turn_options = self._build_options(dependencies, options, OpenAgent.arun_once)
         return await self.engine.arun_once(message, again=again, **turn_options)
 
     @overload
@@ -964,7 +977,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         Args:
             cancel_on: signals that cancel the turn while it runs; as for `Engine.run_once`.
         """
-        turn_options = self._build_options(dependencies, options)
+        turn_options = self._build_options(dependencies, options, OpenAgent.run_once)
         return self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
 
     @overload
@@ -1149,6 +1162,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
             owner: for whom; as for `conversation`.
             options: `approved=False` rejects it; `by` says who decides.
         """
+        check_option_names("an approval", options, OpenAgent.aapprove, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return await handle.aapprove(call_id, **options)
 
@@ -1217,6 +1231,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         **options: Unpack[ApprovalOptions],
     ) -> TurnStream[Output]:
         """Decide a call as `aapprove`, and yield what happens then; the result last."""
+        check_option_names("an approval", options, OpenAgent.stream_approval, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return handle.stream_approval(call_id, **options)
 
@@ -1249,6 +1264,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         **options: Unpack[ApprovalOptions],
     ) -> BlockingTurnStream[Output]:
         """The blocking form of `stream_approval`. The turn runs in a thread of its own."""
+        check_option_names("an approval", options, OpenAgent.stream_approval_blocking, ApprovalOptions)
         handle = self._open_conversation(conversation, owner, dependencies)
         return handle.stream_approval_blocking(call_id, **options)
 
@@ -1281,12 +1297,18 @@ class OpenAgent(Generic[TurnDeps, Output]):
         name = conversation or generate_conversation_id()
         return Conversation(self.engine, name, owner, self._build_options(dependencies))
 
-    def _build_options(self, dependencies: Any, options: AgentTurnOptions | None = None) -> Any:
+    def _build_options(
+        self, dependencies: Any, options: AgentTurnOptions | None = None, method: Callable[..., Any] = run
+    ) -> Any:
         """The options of a turn for the engine, with the agent's type.
 
+        Args:
+            method: what was called with the options.
+
         Raises:
-            SpecError: the dependencies are missing, or not of the agent's class.
+            SpecError: the dependencies are missing, or not of the agent's class; there is no such option.
         """
+        check_option_names("a turn", options or {}, method, AgentTurnOptions)
         if dependencies is not None:
             dependencies = self._agent.check_dependencies(dependencies)
         elif self._needs_dependencies:
@@ -1298,11 +1320,77 @@ class OpenAgent(Generic[TurnDeps, Output]):
 
 
 def _split_options(options: Mapping[str, Any]) -> tuple[AgentTurnOptions, OpenOptions]:
-    """The options of a turn, and those of the engine."""
+    """The options of a turn, and those of the engine.
+
+    Raises:
+        SpecError: there is no such option.
+    """
+    check_option_names("a turn", options, Agent.run, _RunOptions)
     names = AgentTurnOptions.__optional_keys__
     turn = {name: value for name, value in options.items() if name in names}
     opened = {name: value for name, value in options.items() if name not in names}
     return cast("AgentTurnOptions", turn), cast("OpenOptions", opened)
+
+
+def _read_text(option: str, value: Any, default: str) -> str:
+    """The text of an option; the default for None.
+
+    Raises:
+        SpecError: it is no text, or an empty one where the default is none.
+    """
+    if value is None:
+        return default
+    if not isinstance(value, str) or (default and not value):
+        raise SpecError(
+            f"the `{option}` of an agent is a text, not {describe_value(value)}",
+            hint=f'for instance {option}="billing"',
+        )
+    return value
+
+
+def _check_model(model: Any) -> Any:
+    """The model.
+
+    Raises:
+        SpecError: it is neither the name or the entry of one, nor a provider.
+    """
+    is_provider = callable(getattr(model, "complete", None)) and not isinstance(model, type)
+    if isinstance(model, str | Mapping) or is_provider:
+        return model
+    example = f"{model.__name__}(...)" if isinstance(model, type) else '"openai:gpt-5.1"'
+    raise SpecError(
+        f"a model is PROVIDER:MODEL, an `llms` entry or a provider, not {describe_value(model)}",
+        hint=f"write {example}",
+    )
+
+
+def _check_dependencies(dependencies: Any) -> Any:
+    """The class of dependencies; that of None for None.
+
+    Raises:
+        SpecError: it is no class.
+    """
+    if dependencies is None:
+        return _NO_DEPENDENCIES
+    if is_type(dependencies):
+        return dependencies
+    name = dependencies if isinstance(dependencies, str) else type(dependencies).__name__
+    raise SpecError(
+        f"`dependencies` is the class of what the tools get, not {describe_value(dependencies)}",
+        hint=f"write dependencies={name}, and give a value of it to each run: "
+        f"run(..., dependencies={name}(...))",
+    )
+
+
+def _list_members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; a type that is none alone."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _may_be(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, as far as classes tell."""
+    wanted = get_origin(kind) or kind
+    return not isinstance(wanted, type) or getattr(wanted, "_is_protocol", False) or isinstance(value, wanted)
 
 
 def _find_provider(model: Any) -> Provider | None:

@@ -392,6 +392,12 @@ class StorageFailure(LogUnavailable):
     """The machine failed: the disk is full, or it cannot be read or written."""
 
 
+def describe_value(value: object) -> str:
+    """A value that is not allowed where it stands, for an error: a function or a class by its name."""
+    text = str(getattr(value, "__name__", None) or repr(value))
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
 def suggest_name(name: str, candidates: Iterable[str]) -> str:
     """A hint for a misspelt name: the most similar candidate, or all candidates."""
     names = sorted(candidates)

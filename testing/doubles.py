@@ -21,8 +21,13 @@ class ScriptedModel(ScriptedProvider):
     Args:
         replies: texts; calls, as `call_tool` makes them; mappings (`content`, `tool_calls`, `finish_reason`,
             `fail`, `usage`); `Reply` values; or functions from the request to a `Reply`.
-        rules: in place of replies: what to answer to which message, as in an agent spec.
+        rules: in place of replies: what to answer to which message, as in an agent spec. The answer follows
+            from the conversation alone. So a turn can go on in another process, and a server never runs out.
     """
+
+    _how_to_go_on = (
+        "write ScriptedModel(..., REPLY), or ScriptedModel(rules=[...]), which answers any number of messages"
+    )
 
     def __init__(
         self,

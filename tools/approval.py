@@ -16,7 +16,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -66,6 +66,16 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         # Fails closed: what cannot be compared lets no call run, and never spares one the question or the
         # refusal.
         return None not in answers or self.decision != "always"
+
+
+class IdleGlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A glob of a rule that matches no tool."""
+
+    rule_index: int
+    message: str
+    is_dead: bool
+    """Whether a call may run that the rule was to hold back: it names one tool, to ask or to refuse, and
+    nothing else asks about every call. A pattern may be a precaution, and `always` holds nothing back."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,17 +132,38 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a ruling may wait for a worker."""
         return any(condition.may_wait for rule in self.rules for condition in rule.conditions)
 
-    def list_warnings(self, tools: Collection[Tool]) -> list[str]:
-        """One warning for each glob that matches no tool, and for each condition whose argument may have a
-        type that cannot be compared."""
-        names = dict.fromkeys(name for tool in tools for name in (tool.name, tool.alias) if name)
-        warnings = [
-            f"approval rule {number + 1} ({rule.decision}) names {glob!r}, which matches no tool "
-            f"({suggest_name(glob, names) if names else 'the agent has none'})"
-            for number, rule in enumerate(self.rules)
+    def list_idle_globs(
+        self, names: Collection[str], may_exist: Callable[[str], bool] = lambda glob: False
+    ) -> list[IdleGlob]:
+        """The globs that match no tool.
+
+        Args:
+            names: of all tools that are known.
+            may_exist: whether a glob may match a tool that is not known.
+        """
+        spares_none = self.default is not None or any(
+            "*" in rule.tools and rule.decision != "always" and not rule.conditions for rule in self.rules
+        )
+        return [
+            IdleGlob(
+                rule_index=index,
+                message=f"approval rule {index + 1} ({rule.decision}) names {glob!r}, which matches no tool "
+                f"({suggest_name(glob, names) if names else 'the agent has none'})",
+                is_dead=rule.decision != "always" and not spares_none and not set(glob) & set("*?["),
+            )
+            for index, rule in enumerate(self.rules)
             for glob in rule.tools
-            if glob != "*" and not any(fnmatchcase(name, glob) for name in names)
+            if glob != "*" and not any(fnmatchcase(name, glob) for name in names) and not may_exist(glob)
         ]
+
+    def list_warnings(self, tools: Collection[Tool]) -> list[str]:
+        """One warning for each glob that matches no tool, and those of `list_type_warnings`."""
+        names = dict.fromkeys(name for tool in tools for name in (tool.name, tool.alias) if name)
+        return [*(idle.message for idle in self.list_idle_globs(names)), *self.list_type_warnings(tools)]
+
+    def list_type_warnings(self, tools: Collection[Tool]) -> list[str]:
+        """One warning for each condition whose argument may have a type that cannot be compared."""
+        warnings: list[str] = []
         for tool in tools:
             for number, rule in enumerate(self.rules):
                 for condition in rule.conditions if rule.names_tool(tool) else ():

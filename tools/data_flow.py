@@ -51,6 +51,7 @@ from toolchart.states.proofs.dataflow.agents import (
 from toolchart.tools.approval import Policy, Rule, parse_policy
 from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
 from toolchart.tools.definition import Risk, Tool, Trust
+from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.effect_functions import is_effect_function
 from toolchart.tools.sources.entry_settings import get_type_settings
 from toolchart.tools.sources.python import read_tool_options
@@ -103,7 +104,36 @@ def describe_data_flow(
         _describe_program_tool(function) for function in functions if not is_effect_function(function)
     ]
     resolver = resolver or EffectResolver(spec)
-    return _describe_agent(spec, chart, spec.responses, resolver, FlowHandler(), program_tools)
+    agent = _describe_agent(spec, chart, spec.responses, resolver, FlowHandler(), program_tools)
+    idle_globs = list(_list_idle_globs(spec, program_tools))
+    return msgspec.structs.replace(
+        agent,
+        dead_rules=tuple(message for message, is_dead in idle_globs if is_dead),
+        idle_rules=tuple(message for message, is_dead in idle_globs if not is_dead),
+    )
+
+
+def _list_idle_globs(spec: AgentSpec, program_tools: Sequence[_ToolFacts]) -> Iterator[tuple[str, bool]]:
+    """The globs of rules that match no tool, with their places, and whether a call may run unasked by it.
+
+    Nothing is said where a server, a document or a package may have the tool: its names are not known here.
+    """
+    if spec.tools is not None and any(name in TOOL_SOURCES for name in spec.tools.model_extra or {}):
+        return
+    places = _Places(spec)
+    tools = [*_list_tools(spec, places), *program_tools]
+    names = dict.fromkeys(tool.name for tool in tools if not tool.is_prefix)
+    prefixes = [tool.name for tool in tools if tool.is_prefix]
+    portable_names = [make_portable_name(name) for name in names]
+
+    def may_exist(glob: str) -> bool:
+        is_portable_name = any(fnmatchcase(name, glob) for name in portable_names)
+        return is_portable_name or any(_may_match_prefix(glob, prefix) for prefix in prefixes)
+
+    rules_path = "approval.rules" if isinstance(spec.approval, Mapping) else "approval"
+    for idle in parse_policy(spec.approval, approvers=spec.approvers).list_idle_globs(names, may_exist):
+        place = f" ({places.find_key(f'{rules_path}[{idle.rule_index}]')})" if spec.source else ""
+        yield f"{idle.message}{place}", idle.is_dead
 
 
 def _describe_agent(
@@ -202,7 +232,7 @@ def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
     for index, entry in enumerate(spec.tools.registry):
         yield _describe_entry(entry, places.find_key(f"tools.registry[{index}]"), folder)
     for name, server in spec.tools.mcp.items():
-        prefix = server.get("prefix") or f"{name}__"
+        prefix = f"{name}__" if server.get("prefix") is None else server["prefix"]
         yield _describe_server(str(prefix), server, places.find_key(f"tools.mcp.{name}"))
     for index, document in enumerate(spec.tools.openapi):
         place = places.find_key(f"tools.openapi[{index}]")

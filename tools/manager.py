@@ -74,7 +74,8 @@ class ToolManager(ToolExecutor):
         _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel)
         self.names = registry.names
-        self._loading_warnings = warnings
+        self.loading_warnings = warnings
+        """What was left out and why, without what rules of approval cannot do."""
         self.warnings = (*warnings, *self.policy.list_warnings(tuple(registry)))
         self.aliases = {tool.name: tool.alias for tool in registry if tool.alias}
         self.search = search
@@ -155,7 +156,7 @@ class ToolManager(ToolExecutor):
         """
         return ToolManager(
             Registry([*self.registry, *tools]),
-            self._loading_warnings,
+            self.loading_warnings,
             policy=self.policy,
             output=self.output,
             parallel=self.parallel,

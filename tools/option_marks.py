@@ -7,7 +7,26 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import SpecError, describe_value, suggest_name
+
+
+def require_function(subject: str, function: Any) -> None:
+    """Refuse what is no function.
+
+    Args:
+        subject: what would be made of it, with its article.
+
+    Raises:
+        SpecError: it cannot be called.
+    """
+    if not callable(function):
+        raise SpecError(
+            f"{subject} is made of a function, not of {describe_value(function)}",
+            hint="give the function itself, not its name; an agent takes builtins as mappings: "
+            "{'name': 'calculator'}"
+            if isinstance(function, str)
+            else None,
+        )
 
 
 class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +56,7 @@ class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
                 raise SpecError(f"the {option} of {self.subject} cannot be {value!r}", hint=hint)
 
         def store_options(function: Any) -> Any:
-            if not callable(function):
-                raise SpecError(f"{self.subject} is made of a function, not of {type(function).__name__}")
+            require_function(self.subject, function)
             try:
                 setattr(function, self.attribute, dict(options))
             except (AttributeError, TypeError):  # a bound method, a function of C, an object with slots

@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    NewType,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+from typing_extensions import TypeAliasType
 
 from toolchart.states.content import CitationPart, HostCallPart, TextPart, has_words
 from toolchart.states.effects import CallModel
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, describe_value
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply
 from toolchart.states.response_format import find_format_schema, find_format_type
@@ -28,6 +41,9 @@ FAILED_REASONS = ("malformed_call", "error")
 _WRAPPED = "value"
 """The key of an answer that is no object, since hosts give objects only."""
 
+_WHERE = f'the answer stands in an object: {{"{_WRAPPED}": ...}}'
+"""What the model hears that left the object out."""
+
 
 class AnswerForm(Protocol):
     """What an answer must be."""
@@ -37,20 +53,28 @@ class AnswerForm(Protocol):
         ...
 
 
+def is_type(value: Any) -> bool:
+    """Whether a value is a type: a class, `list[str]`, a union, `Any`, ..."""
+    is_form = isinstance(value, type | TypeVar | NewType | TypeAliasType) or get_origin(value) is not None
+    return is_form or value is Any or value is None
+
+
 class AnswerType:
     """The type that a program demands.
 
     Args:
-        output_type: a type that pydantic knows.
+        output_type: a type that pydantic knows. One that is no object, such as `int`, `list[str]` or a union,
+            is asked for as an object with the one key `value`.
 
     Raises:
-        SpecError: it has no JSON Schema.
+        SpecError: it is no type, has no JSON Schema, or may be None, which is a turn without an answer.
     """
 
     def __init__(self, output_type: Any) -> None:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
+        _require_type(output_type)
         self.output_type = output_type
         self.name = str(getattr(output_type, "__name__", "answer"))
         self.is_text = output_type is str
@@ -62,6 +86,11 @@ class AnswerType:
             text = str(error).splitlines()[0]
             hint = "use a pydantic model, a dataclass, a TypedDict or plain types"
             raise SpecError(f"the output type {self.name} has no JSON Schema: {text}", hint=hint) from None
+        if schema and not parse_value("null", schema)[1]:
+            raise SpecError(
+                f"the output type {self.name} may be None, and a turn without an answer has None too",
+                hint="put it into a field of a class: the answer is then an object, whose field may be None",
+            )
         self._is_wrapped = schema.get("type") != "object"
         self.schema = _wrap_schema(schema) if self._is_wrapped else schema
 
@@ -79,7 +108,9 @@ class AnswerType:
             return text, ""
         data, problem = parse_output(text, self.schema)
         if data is None:
-            return None, problem
+            value, _ = parse_value(text, None)
+            lacks_object = self._is_wrapped and not (isinstance(value, dict) and _WRAPPED in value)
+            return None, f"{problem}; {_WHERE}" if lacks_object else problem
         from pydantic import ValidationError
 
         try:
@@ -101,6 +132,40 @@ class AnswerType:
         if not self._is_wrapped:
             return value
         return value.get(_WRAPPED) if isinstance(value, dict) else None
+
+
+def _require_type(output_type: Any) -> None:
+    """Refuse what is no type, and a name that stands for one: it would mean whatever has that name here.
+
+    Raises:
+        SpecError: says what to write in its place.
+    """
+    if not is_type(output_type):
+        name = output_type if isinstance(output_type, str) else type(output_type).__name__
+        hint = f"write output_type={name}, the class itself"
+        if isinstance(output_type, list | tuple) and output_type:
+            names = [describe_value(item) for item in output_type]
+            hint = f"write list[{names[0]}] for a list of it, or {' | '.join(names)} for one of several"
+        elif callable(output_type):
+            hint = "use a pydantic model, a dataclass, a TypedDict or plain types"
+        raise SpecError(f"`output_type` is a type, not {describe_value(output_type)}", hint=hint)
+    name = _find_name(output_type)
+    if name is not None:
+        raise SpecError(
+            f"`output_type` has the name {name!r} in place of a type", hint=f"write {name}, without quotes"
+        )
+
+
+def _find_name(annotation: Any) -> str | None:
+    """A name that stands for a type inside an annotation, as in `list["City"]`."""
+    if isinstance(annotation, str | ForwardRef):
+        return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        arguments = arguments[:1]
+    elif get_origin(annotation) is Literal:
+        arguments = ()
+    return next((name for item in arguments if (name := _find_name(item)) is not None), None)
 
 
 def make_answer_type(output_type: Any) -> AnswerType:

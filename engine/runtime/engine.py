@@ -44,6 +44,7 @@ from toolchart.engine.runtime.parts import (
     TurnOptions,
     build_hooks,
     read_heading_options,
+    read_list,
     refuse_async_function,
 )
 from toolchart.engine.turns.items import Item, require_key
@@ -150,7 +151,7 @@ class Engine:
         self._owns_store = log is None or isinstance(log, (str, Path))
         self._parts = Parts(
             clock=clock or SystemClock(),
-            functions=functions,
+            functions=read_list("functions", functions, "functions and ready tools"),
             services=services,
             dependencies=dependencies,
             prompt_variables=_check_prompt_variables(prompt_variables),

@@ -7,7 +7,7 @@ what one conversation and one turn add. Each name is declared once; whoever stan
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 import msgspec
@@ -21,7 +21,7 @@ from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, Effect, RunAgent, RunTools
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, describe_value
 from toolchart.states.events import AgentAnswering, Answered, Answering, Decided, Event, ToolFinished
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
@@ -416,6 +416,25 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_HOOKS = TurnHooks()
+
+
+def read_list(option: str, value: Any, items: str) -> tuple[Any, ...]:
+    """The items of an option that is a list; none for None.
+
+    Args:
+        items: what the list is of.
+
+    Raises:
+        SpecError: it is no list: one item alone, a text, a mapping.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        return tuple(value)
+    name = value if isinstance(value, str) else getattr(value, "__name__", getattr(value, "name", "..."))
+    raise SpecError(
+        f"`{option}` is a list of {items}, not {describe_value(value)}", hint=f"write {option}=[{name}]"
+    )
 
 
 def refuse_async_function(name: str, function: Any) -> None:

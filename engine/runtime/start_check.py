@@ -76,6 +76,7 @@ def list_tool_warnings(
 ) -> tuple[str, ...]:
     """What an agent that starts says about its tools and its rules of approval, beside what it leaves out.
 
+    Rules that name no tool are not among it: `check` itself finds them.
     Nothing is said of an agent with MCP servers or OpenAPI documents, since their tools are not known here,
     or of one whose tools cannot be made (`find_start_problems` says why).
 
@@ -89,7 +90,8 @@ def list_tool_warnings(
     except SpecError:
         return ()
     tools.close()
-    return tuple(warning for warning in tools.warnings if LEFT_OUT not in warning)
+    warnings = (*tools.loading_warnings, *tools.policy.list_type_warnings(tuple(tools.registry)))
+    return tuple(warning for warning in warnings if LEFT_OUT not in warning)
 
 
 def _build_local_tools(spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]]) -> ToolManager:

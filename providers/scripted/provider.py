@@ -374,6 +374,9 @@ class ScriptedProvider:
 
     name = "scripted"
 
+    _how_to_go_on = "add to `replies`, or give `rules`, which answer any number of messages"
+    """What a user does whose replies are used up."""
+
     def __init__(
         self,
         replies: Sequence[str | Mapping[str, Any] | Reply | ScriptedReply | ReplyFunction] = (),
@@ -450,8 +453,7 @@ class ScriptedProvider:
         if self._next_index >= len(self._replies):
             raise ProviderError(
                 kind="bad_request",
-                message=f"the script has {len(self._replies)} replies and no more: add to `replies`, or give "
-                "`rules`, which answer any number of messages",
+                message=f"the script has {len(self._replies)} replies and no more: {self._how_to_go_on}",
             )
         answer = self._replies[self._next_index]
         self._next_index += 1

@@ -41,7 +41,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...] = ()
     """What is not wrong and still good to know: rows whose order matters, rows that are never used, states
-    that do not handle a cancellation, templates that name what does not exist."""
+    that do not handle a cancellation, templates that name what does not exist, rules of approval that match
+    no tool and hold nothing back."""
     state_count: int
     """Number of states that the exploration found."""
     table_size: int
@@ -76,7 +77,8 @@ def check(
         unbounded: whether the agent spec declares `unbounded: true`; then a missing bound is no finding.
         find_agent_cost: the worst case of the agent that a declared `run_agent` runs; without it, the
             number of such runs is part of the worst case and what each costs is not.
-        flow_agent: the tools of the agent and whom it trusts, for its data flow; a chart alone has none.
+        flow_agent: the tools of the agent and whom it trusts, for its data flow and its rules of approval; a
+            chart alone has none.
 
     Raises:
         SpecError: the chart cannot be compiled, or never rests from its very start.
@@ -90,10 +92,14 @@ def check(
         findings = _find_findings(chart, graph, risky, flow_agent)
         bound = _compute_bound(chart, graph, limits, find_agent_cost)
     worst, formulas, problems = bound
+    dead_rules, idle_rules = (flow_agent.dead_rules, flow_agent.idle_rules) if flow_agent else ((), ())
+    findings += [] if unbounded else problems
+    findings += [Finding(kind="dead rule", message=message, state="") for message in dead_rules]
+    idle = (Finding(kind="idle rule", message=message, state="") for message in idle_rules)
     return CheckReport(
         chart=chart.name,
-        findings=tuple(map(_add_change, (*findings, *([] if unbounded else problems)))),
-        notes=tuple(find_notes(chart, graph)),
+        findings=tuple(map(_add_change, findings)),
+        notes=(*find_notes(chart, graph), *idle),
         state_count=len(graph.states),
         table_size=_count_answers(graph),
         worst=worst,

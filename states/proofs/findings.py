@@ -14,9 +14,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault of a chart, or one note about it."""
 
     kind: str
-    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard` and `template`."""
+    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard`, `template` and
+    `idle rule`."""
     message: str
     state: str
+    """Empty for what is about no state."""
     event: str | None = None
     line: int | None = None
     """One-based line in the chart's own file; None where it comes from a chart that is extended."""
@@ -48,6 +50,7 @@ CHANGES: dict[str, str] = {
     "no such effect": "keep the effect in this state until the run has ended",
     "no such result": "ask `RESULT.count >= 1` first in the guards that read the result",
     "undeclared": "say of the tool or function whether strangers write what it returns: `trust`",
+    "dead rule": "write the name of a tool that the agent has, or delete the rule",
     "data flow": "let a person approve the calls, or pass on only fields without free text",
 }
 """By kind of fault: what to change."""

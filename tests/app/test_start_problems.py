@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Callable
@@ -239,28 +240,79 @@ def test_check_and_doctor_read_what_every_run_reads(
     assert inspected.out.count(word) == 1
 
 
-def test_check_says_which_rules_name_no_tool(run_cli: RunCli, work_dir: Path) -> None:
-    """A rule of approval for a misspelt tool is a warning of `check`, of a spec and of an agent in Python;
-    one for a tool of an MCP server, which is not asked, is none."""
-    file = write_agent(work_dir, registry=[{"name": "echo"}])
+@pytest.mark.parametrize(
+    ("rules", "tools", "code"),
+    [
+        ([{"tools": "ecko", "decision": "ask"}], {}, 1),
+        ({"rules": [{"tools": ["echo", "ecko"], "decision": "never"}]}, {}, 1),
+        ([{"tools": "ecko_*", "decision": "ask"}], {}, 0),
+        ([{"tools": "ecko", "decision": "always"}], {}, 0),
+        ({"default": "ask", "rules": [{"tools": "ecko", "decision": "never"}]}, {}, 0),
+        ([{"tools": "ecko", "decision": "never"}, {"tools": "*", "decision": "ask"}], {}, 0),
+        ([{"tools": "ecko", "decision": "ask"}], {"mcp": {"mail": {"command": "no-such-server"}}}, 1),
+    ],
+)
+def test_a_rule_that_names_no_tool_fails_the_check(
+    run_cli: RunCli, work_dir: Path, rules: Any, tools: dict[str, Any], code: int
+) -> None:
+    """A rule of approval for one misspelt tool holds nothing back: the tool that was meant runs unasked.
+
+    So it is a finding, with its place and the nearest name. A pattern, `always`, and a rule beside one that
+    asks about every other call let nothing run: they are notes.
+    """
+    file = write_agent(work_dir, registry=[{"name": "echo"}], **tools)
     spec = json.loads(file.read_text("utf-8"))
-    words = "approval rule 1 (ask) names 'ecko', which matches no tool (did you mean 'echo'?)"
-    file.write_text(json.dumps({**spec, "approval": [{"tools": "ecko", "decision": "ask"}]}), "utf-8")
-    assert f"warning: {words}" in run_cli("check", str(file)).err
-    assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == [words]
-    program = work_dir / "agent.py"
+    file.write_text(json.dumps({**spec, "approval": rules}), "utf-8")
+    checked = run_cli("check", str(file))
+    report = json.loads(run_cli("check", str(file), "--json").out)
+    assert (checked.code, report["ok"]) == (code, not code)
+    kind, where = ("dead rule", report["findings"]) if code else ("idle rule", report["notes"])
+    (entry,) = [entry for entry in where if entry["kind"] == kind]
+    assert re.search(r"names 'ecko(_\*)?', which matches no tool .*echo.*agent.json:1\)", entry["message"])
+    assert checked.out.count("which matches no tool") == 1
+    assert "which matches no tool" not in checked.err
+    if code:
+        assert "change: write the name of a tool that the agent has" in checked.out
+        assert "replay: no run" in run_cli("check", str(file), "--replay-counterexample").out
+
+
+@pytest.mark.parametrize(
+    ("rule", "tools"),
+    [
+        ("mail__send", {"mcp": {"mail": {"command": "no-such-server"}}}),
+        ("send", {"mcp": {"mail": {"command": "no-such-server", "prefix": ""}}}),
+        ("list_orders", {"openapi": [{"document": "orders.json"}]}),
+        ("geo_lookup", {"registry": [{"name": "geo.lookup", "implementation": {"type": "mock"}}]}),
+        ("geo.lookup", {"registry": [{"name": "geo.lookup", "implementation": {"type": "mock"}}]}),
+    ],
+)
+def test_a_rule_for_a_tool_that_may_be_there_is_no_finding(
+    run_cli: RunCli, work_dir: Path, rule: str, tools: dict[str, Any]
+) -> None:
+    """The tools of servers and documents are not known before they are asked; a tool with a name that some
+    host refuses has a second one."""
+    file = write_agent(work_dir, **tools)
+    spec = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({**spec, "approval": [{"tools": rule, "decision": "ask"}]}), "utf-8")
+    report = json.loads(run_cli("check", str(file), "--json").out)
+    found = [*report["findings"], *report["notes"], *report["warnings"]]
+    assert "matches no tool" not in json.dumps(found)
+
+
+def test_an_agent_in_python_finds_its_rules_that_name_no_tool(run_cli: RunCli, work_dir: Path) -> None:
+    """`Agent.check` says what the command says."""
+    program = work_dir / "ruled_agent.py"
     program.write_text(
-        "from toolchart import Agent\n"
+        "from toolchart import Agent, tool\n"
+        "@tool(risk='low', trust='trusted')\n"
         "def refund(order: str) -> str:\n"
         "    return order\n"
         "rules = [{'tools': name, 'decision': 'ask'} for name in ('refund', 'refnd')]\n"
         "agent = Agent('scripted:m', tools=[refund], approval=rules)\n",
         "utf-8",
     )
-    warnings = json.loads(run_cli("check", f"{program}:agent", "--json").out)["warnings"]
-    assert [text for text in warnings if "approval rule" in text] == [
-        "approval rule 2 (ask) names 'refnd', which matches no tool (did you mean 'refund'?)"
-    ]
-    spec["tools"]["mcp"] = {"mail": {"command": "no-such-server"}}
-    file.write_text(json.dumps({**spec, "approval": [{"tools": "mail__send", "decision": "ask"}]}), "utf-8")
-    assert json.loads(run_cli("check", str(file), "--json").out)["warnings"] == []
+    words = "approval rule 2 (ask) names 'refnd', which matches no tool (did you mean 'refund'?)"
+    checked = run_cli("check", f"{program}:agent")
+    assert (checked.code, f"dead rule: {words}" in checked.out) == (1, True)
+    (finding,) = runpy.run_path(str(program))["agent"].check().findings
+    assert (finding.kind, finding.message) == ("dead rule", words)

@@ -169,6 +169,10 @@ def test_an_unknown_key_of_a_script_names_the_allowed_ones(
 
 
 def test_a_script_that_is_used_up_says_how_to_go_on() -> None:
-    """The failure of a script without a further reply names `replies` and `rules`."""
+    """The failure of a script without a further reply names `replies` and `rules`: those of the spec, and in
+    Python the arguments of `ScriptedModel`."""
     with pytest.raises(ProviderError, match="has 0 replies and no more: add to `replies`, or give `rules`"):
         asyncio.run(create_scripted().complete(REQUEST))
+    words = r"no more: write ScriptedModel\(..., REPLY\), or ScriptedModel\(rules=\[...\]\), which"
+    with pytest.raises(ProviderError, match=words):
+        asyncio.run(ScriptedModel().complete(REQUEST))

@@ -20,6 +20,8 @@ from toolchart.testing.counterexamples.sightings import SIGHTINGS
 
 BROKEN = sorted((Path(__file__).parents[1] / "states" / "broken_charts").glob("*.yaml"))
 NEVER_HAPPENS = {"unreachable", "dead row"}
+OF_RULES = {"dead rule"}
+"""About rules of approval, which no chart has; `tests/app/test_start_problems.py` shows them."""
 OF_MIGRATION = {"no such state", "no such effect", "no such result"}
 """About an open conversation that moves to another chart; `tests/engine/test_migration.py` shows them."""
 
@@ -39,7 +41,7 @@ def test_the_corpus_has_a_chart_for_each_kind() -> None:
     """No kind of finding with a run goes without a broken chart."""
     kinds = {path.read_text("utf-8").splitlines()[0].removeprefix("# finding: ") for path in BROKEN}
     assert kinds >= {*SIGHTINGS} | NEVER_HAPPENS
-    assert {*CHANGES} == {*SIGHTINGS} | NEVER_HAPPENS | OF_MIGRATION | {
+    assert {*CHANGES} == {*SIGHTINGS} | NEVER_HAPPENS | OF_MIGRATION | OF_RULES | {
         "too large",
         "data flow",
         "undeclared",

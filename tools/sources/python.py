@@ -14,7 +14,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
-from toolchart.tools.option_marks import OptionMark
+from toolchart.tools.option_marks import OptionMark, require_function
 from toolchart.tools.schemas.checks import close_schema
 from toolchart.tools.tool_context import is_tool_context
 from toolchart.tools.whole_definition import describe_function
@@ -120,8 +120,10 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
 
     Raises:
         SpecError: a parameter cannot be passed by name, a type has no JSON Schema, the function cannot
-            be imported by another process, or it is to run inline and is async or has a timeout.
+            be imported by another process, or it is to run inline and is async or has a timeout; or it is
+            no function.
     """
+    require_function("a tool", function)
     options = read_tool_options(function) if options is None else dict(options)
     has_timeout = "timeout_s" in options
     options.pop("trust", None)  # a statement for `check`, which runs nothing

@@ -129,7 +129,7 @@ function describeFinding(finding, index) {
       "aria-label": `Step through the counterexample of finding ${index + 1}: ${finding.kind}, ${finding.state}` }, "Step through")
     : null;
   return make("div", { class: "card finding", "data-index": index },
-    make("div", { class: "row spread" }, make("h3", {}, finding.kind, " ", make("span", { class: "badge" }, finding.state)), stepThrough),
+    make("div", { class: "row spread" }, make("h3", {}, finding.kind, " ", finding.state ? make("span", { class: "badge" }, finding.state) : null), stepThrough),
     make("p", {}, placeButton(finding.place, finding.line)), make("p", {}, finding.message), steps,
     finding.change ? make("p", {}, make("strong", {}, "What to change: "), finding.change) : null);
 }

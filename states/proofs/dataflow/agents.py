@@ -77,5 +77,9 @@ class FlowAgent(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the agent that a `run_agent` runs."""
     user: Hop | None = None
     """The user's messages, where strangers write them."""
+    dead_rules: tuple[str, ...] = ()
+    """Rules of approval for tools that there are not, whose calls run unasked."""
+    idle_rules: tuple[str, ...] = ()
+    """Other rules of approval that match no tool."""
     distrusts: Callable[[str], bool] = field(default=lambda source: False)
     """Which undeclared tools and functions count as untrusted."""

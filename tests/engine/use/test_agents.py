@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import yaml
@@ -349,10 +349,17 @@ def test_a_partial_answer_grows_while_it_streams() -> None:
         (list[str], '{"value": ["a", "b"]}', ["a", "b"]),
         (str, "words", "words"),
         (Row, '{"a": 1}', {"a": 1}),
+        (
+            City | int,
+            '{"value": {"name": "Paris", "country": "France"}}',
+            City(name="Paris", country="France"),
+        ),
+        (City | int, '{"value": 5}', 5),
+        (Literal["yes", "no"], '{"value": "no"}', "no"),
     ],
 )
 def test_an_answer_may_be_of_any_type(output_type: Any, reply: str, value: Any) -> None:
-    """Issue 30: plain types, lists and typed dictionaries, not only classes."""
+    """Issue 30: plain types, lists, typed dictionaries and unions, not only classes."""
     assert Agent(ScriptedModel(reply), output_type=output_type).run("go", log="memory").output == value
 
 
@@ -362,6 +369,20 @@ def test_what_the_class_refuses_is_asked_for_again() -> None:
     agent = Agent(model, output_type=City)
     assert agent.run("go", log="memory").output.name == "Paris"
     assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("output_type", "bare"),
+    [(City | int, '{"name": "Paris", "country": "France"}'), (list[int], "[1]"), (int, "1")],
+)
+def test_an_answer_that_is_no_object_stands_in_one_and_the_model_hears_so(
+    output_type: Any, bare: str
+) -> None:
+    """Hosts give objects only. A model or a script that answers without one reads where the answer goes."""
+    model = ScriptedModel(bare, f'{{"value": {bare}}}')
+    turn = Agent(model, output_type=output_type).run("go", log="memory")
+    assert turn.ok
+    assert 'the answer stands in an object: {"value": ...}' in str(model.requests[1].messages[-1].content)
 
 
 def test_a_turn_without_an_answer_says_so() -> None:
@@ -841,11 +862,27 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
     [
         ({"promt": "x"}, "unexpected keyword argument 'promt'"),
         ({"temperature": "hot"}, "temperature"),
-        ({"prompt": 3}, "prompt: input should be a valid string"),
-        ({"tools": add}, "not iterable"),
-        ({"tools": ["add"]}, "'add' is not a callable"),
-        ({"handoffs": ["clerk"]}, "handoffs are agents, and str is none"),
-        ({"agents": ["clerk"]}, "`agents` are agents, and str is none"),
+        ({"prompt": 3}, "the `prompt` of an agent is a text or a function, not 3"),
+        ({"prompt": b"x"}, "is a text or a function, not b'x'"),
+        ({"tools": add}, r"(?s)`tools` is a list of functions.*, not add.*write tools=\[add\]"),
+        ({"tools": {"name": "calculator"}}, r"`tools` is a list of .*, not \{'name': 'calculator'\}"),
+        ({"tools": "add"}, r"(?s)`tools` is a list of .*, not 'add'"),
+        ({"tools": 3}, "`tools` is a list of functions, ready tools and mappings, not 3"),
+        ({"tools": ["add"]}, "(?s)a tool is made of a function, not of 'add'.*itself, not its name"),
+        ({"tools": [[add]]}, "a tool is made of a function, not of "),
+        ({"tools": Agent("openai:m", name="b")}, r"(?s)the agent 'b' is no function.*agents=\[b, \.\.\.\]"),
+        ({"handoffs": ["clerk"]}, "(?s)`handoffs` are agents, and 'clerk' is none.*itself, not its name"),
+        ({"handoffs": Agent("openai:m", name="b")}, r"(?s)`handoffs` is a list of agents.*handoffs=\[b\]"),
+        ({"handoffs": "clerk"}, "`handoffs` is a list of agents, not 'clerk'"),
+        ({"agents": ["clerk"]}, "`agents` are agents, and 'clerk' is none"),
+        ({"agents": Agent("openai:m", name="b")}, r"(?s)`agents` is a list of agents.*agents=\[b\]"),
+        ({"agents": {"b": Agent("openai:m", name="b")}}, "`agents` is a list of agents, not "),
+        ({"dependencies": 3}, "(?s)`dependencies` is the class of .*, not 3.*dependencies=int"),
+        ({"dependencies": "Atlas"}, "(?s)`dependencies` is the class of .*, not 'Atlas'.*dependencies=Atlas"),
+        ({"dependencies": ATLAS}, r"(?s)`dependencies` is the class of .*dependencies=Atlas.*run\(\.\.\., "),
+        ({"name": 5}, "the `name` of an agent is a text, not 5"),
+        ({"name": ""}, "the `name` of an agent is a text, not ''"),
+        ({"description": 5}, "the `description` of an agent is a text, not 5"),
         ({"agents": [Agent("openai:m", name="b", limits={"max_cost": 1})]}, "`limits` of the agent 'b'"),
         ({"tools": [Agent("openai:m", name="b")]}, r"(?s)the agent 'b' is no function.*agents=\[b, \.\.\.\]"),
         ({"handoffs": [Agent("openai:m", name="agent")]}, "two agents have the name 'agent'"),
@@ -864,7 +901,14 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"tools": [{"nam": "calculator"}]}, "tools.registry"),
         ({"rag_services": {"docs": {"ulr": "x"}}}, "rag_services.docs: the key 'url' is missing"),
         ({"host_tools": "web_search"}, "host_tools"),
-        ({"output_type": City(name="a", country="b")}, "has no JSON Schema"),
+        ({"output_type": City(name="a", country="b")}, "(?s)`output_type` is a type, not .*output_type=City"),
+        ({"output_type": "Reply"}, "(?s)`output_type` is a type, not 'Reply'.*output_type=Reply, the class"),
+        ({"output_type": list["Reply"]}, r"(?s)`output_type` has the name 'Reply' in place of a type"),  # type: ignore[name-defined]  # noqa: F821
+        ({"output_type": 5}, "(?s)`output_type` is a type, not 5.*output_type=int"),
+        ({"output_type": {}}, "(?s)`output_type` is a type, not {}.*output_type=dict"),
+        ({"output_type": [City, str]}, r"(?s)`output_type` is a type, not .*list\[City\].*City \| str"),
+        ({"output_type": add}, "`output_type` is a type, not add"),
+        ({"output_type": City | None}, "(?s)the output type .* may be None.*a field of a class"),
         ({"prompt": lambda: "x"}, "<lambda>', which writes .*'prompt_of_agent', does not take one argument"),
         ({"prompt": write_for_atlas}, "the prompt 'write_for_atlas' wants the dependencies Atlas"),
         ({"prompt": write_for_atlas, "dependencies": dict}, "has dict"),
@@ -879,17 +923,127 @@ def test_a_wrong_option_is_refused_when_the_agent_is_made(options: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("promt", "prompt"),
+        ("output_tpye", "output_type"),
+        ("handofs", "handoffs"),
+        ("agent", "agents"),
+        ("dependences", "dependencies"),
+        ("tool", "tools"),
+        ("modle", "model"),
+        ("temprature", "temperature"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest_of_all_that_an_agent_takes(misspelt: str, meant: str) -> None:
+    """Its own parameters and the keys of a spec are one list, and the best match of it is named."""
+    with pytest.raises(SpecError, match=f"(?s)no option '{misspelt}'.*did you mean '{meant}'"):
+        build_misspelt(**{misspelt: "x"})
+
+
+TURN_FORMS = ("run", "arun", "stream", "stream_blocking")
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "misspelt", "meant"),
+    [
+        ("open", (), "logg", "log"),
+        *((form, ("go",), "conversaton", "conversation") for form in TURN_FORMS),
+        *((form, ("go",), "dependency", "dependencies") for form in TURN_FORMS),
+        *((form, ("go",), "telemtry", "telemetry") for form in TURN_FORMS),
+    ],
+)
+def test_an_unknown_option_of_a_run_names_the_nearest_that_a_run_takes(
+    form: str, arguments: tuple[str, ...], misspelt: str, meant: str
+) -> None:
+    """By every form that runs an agent: the error is about what was called, and nothing begins."""
+    store, method = open_store("memory"), getattr(Agent(ScriptedModel("hello")), form)
+    log = {} if misspelt == "logg" else {"log": store}
+    with pytest.raises(SpecError, match=f"(?s)has no option '{misspelt}'.*did you mean '{meant}'"):
+        run_to_end(method(*arguments, **log, **{misspelt: "x"}))
+    assert list(store.list_conversations()) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments", "misspelt", "meant"),
+    [
+        *((form, ("go",), "conversaton", "conversation") for form in TURN_FORMS),
+        *((form, ("go",), "dependency", "dependencies") for form in TURN_FORMS),
+        *((form, ("go",), "agian", "again") for form in ("run_once", "arun_once")),
+        ("run_once", ("go",), "cancel", "cancel_on"),
+        *(
+            (form, ("c",), *names)
+            for form in ("approve", "aapprove", "stream_approval", "stream_approval_blocking")
+            for names in (("aproved", "approved"), ("onwer", "owner"), ("dependency", "dependencies"))
+        ),
+    ],
+)
+def test_an_unknown_option_of_an_open_agent_names_the_nearest(
+    form: str, arguments: tuple[str, ...], misspelt: str, meant: str
+) -> None:
+    """Of a turn and of an approval, by every form."""
+    with (
+        Agent(ScriptedModel("hello")).open(log="memory") as opened,
+        pytest.raises(SpecError, match=f"(?s)has no option '{misspelt}'.*did you mean '{meant}'"),
+    ):
+        run_to_end(getattr(opened, form)(*arguments, **{misspelt: "x"}))
+
+
+def test_the_type_of_an_answer_is_no_option_of_a_turn() -> None:
+    """It belongs to the agent: one that a turn is given is refused, not passed over."""
+    with (
+        Agent(ScriptedModel("hello")).open(log="memory") as opened,
+        pytest.raises(SpecError, match="a turn has no option 'output_type'"),
+    ):
+        cast("Any", opened).run("go", output_type=City)
+
+
+@pytest.mark.parametrize(
     ("model", "says"),
     [
         ("gpt-5.1", "PROVIDER:MODEL"),
         ("opnai:gpt", "did you mean 'openai'"),
         ({"provdier": "openai", "model": "m"}, "did you mean 'provider'"),
+        (5, "a model is PROVIDER:MODEL, an `llms` entry or a provider, not 5"),
+        (None, "a model is .*, not None"),
+        (ScriptedModel, r"(?s)a model is .*, not .*ScriptedModel.*write ScriptedModel\(\.\.\.\)"),
+        (Agent("openai:m", name="b"), r"a model is .*, not Agent\('b'\)"),
     ],
 )
 def test_a_wrong_model_is_refused_when_the_agent_is_made(model: Any, says: str) -> None:
-    """Issue 30: by name, by its form, or by the nearest key."""
+    """Issue 30: by name, by its form, or by the nearest key; one that takes its place for a while too."""
     with pytest.raises(SpecError, match=says):
         Agent(model)
+    agent = Agent("openai:m")
+    with pytest.raises(SpecError, match=says), agent.override(model=model):
+        agent.spec()
+
+
+def test_an_option_that_is_none_counts_as_not_given() -> None:
+    """Of every option, as programs that pass their own settings on need it."""
+    every = [*AgentOptions.__optional_keys__, "prompt", "handoffs", "agents", "dependencies", "output_type"]
+    given = cast("Any", dict.fromkeys(every))
+    agent = cast("Any", Agent)(ScriptedModel("hello"), **given)
+    assert agent.to_document() == Agent(ScriptedModel("hello")).to_document()
+    assert agent.run("go", log="memory").output == "hello"
+
+
+def test_dependencies_may_be_of_one_class_or_another() -> None:
+    """A union is a type: each of its classes is taken, and no other."""
+    agent = cast("Any", Agent)(ScriptedModel("a", "b"), dependencies=Atlas | dict[str, int])
+    assert agent.run("go", dependencies=ATLAS, log="memory").ok
+    assert agent.run("go", dependencies={"a": 1}, log="memory").ok
+    with pytest.raises(SpecError, match="not list"):
+        agent.run("go", dependencies=[], log="memory")
+
+
+@pytest.mark.parametrize("value", ["add", 5])
+def test_what_is_no_function_is_no_tool_of_an_agent(value: Any) -> None:
+    """By the decorator, with options and without."""
+    agent = cast("Any", Agent("openai:m"))
+    for add_tool in (agent.tool, agent.tool(risk="low")):
+        with pytest.raises(SpecError, match="a tool is made of a function, not of "):
+            add_tool(value)
 
 
 @pytest.mark.parametrize(

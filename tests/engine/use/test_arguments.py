@@ -85,10 +85,10 @@ def expect_nothing_written(engine: Engine) -> None:
     [
         (lambda: open_store(3), "the address of a log is a text or a path, not int"),
         (lambda: load_chart(3), "a name, a path or a mapping, not from int"),
-        (lambda: tool(3), "a tool is made of a function, not of int"),
+        (lambda: tool(3), "a tool is made of a function, not of 3"),
         (lambda: tool(idempotent=True)(Path("x").exists), "method keeps no options"),
         (lambda: effect(len), "builtin_function_or_method keeps no options"),
-        (lambda: effect(3), "is made of a function, not of int"),
+        (lambda: effect(3), "is made of a function, not of 3"),
     ],
 )
 def test_a_function_of_the_package_refuses_a_wrong_type(
@@ -220,7 +220,9 @@ def test_mistakes_in_going_on_change_nothing(mistake: str) -> None:
         ({"durability": "Full"}, 'durability is "full" or "normal"'),
         ({"lease_s": 0}, "above 0"),
         ({"funtions": []}, "'funtions'"),
-        ({"functions": ["len"]}, "'len' is not a callable"),
+        ({"functions": ["len"]}, "(?s)a tool is made of a function, not of 'len'.*itself, not its name"),
+        ({"functions": len}, r"(?s)`functions` is a list of functions and ready tools.*functions=\[len\]"),
+        ({"functions": "len"}, "`functions` is a list of functions and ready tools, not 'len'"),
         ({"log": 7}, "'int' object"),
         ({"spec": 7}, "not from int"),
     ],
