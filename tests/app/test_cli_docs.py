@@ -25,7 +25,7 @@ from toolchart.app.cli.exit_codes import EXIT_CODES  # noqa: E402
 HEAD = """\
 # Command line
 
-This page lists the commands and says what holds for all of them. Results go to stdout, messages and prompts
+Here you look up a command, and what holds for all of them. Results go to stdout, messages and prompts
 to stderr. What tools, their programs and the modules of an agent print goes to stderr too. Most commands have
 `--json` for programs. Colour and the live display of steps appear only on a terminal; `NO_COLOR` turns colour
 off. Output is always UTF-8.

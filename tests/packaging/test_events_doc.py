@@ -20,8 +20,9 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 INTRODUCTION = """\
 # Events and errors
 
-Here you look up an event, its fields, or the class of an error. An event says what has happened; each record
-of a log holds one. Charts name events in their rows, but for those that act on the conversation as a whole. A
+Here you look up an event, its fields, or the class of an error. An event says what has happened, such as a
+reply of the model (`replied`). Each record of the [log](log.md) holds one. The rows of a
+[chart](writing-charts/index.md#rows) name events, but for those that act on the conversation as a whole. A
 field with its empty value is left out of the record.
 
 This page is generated: `python tests/packaging/test_events_doc.py` writes it, and the same file tests it.

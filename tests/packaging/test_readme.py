@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,23 +39,44 @@ def test_the_chart_is_clean_and_drawn() -> None:
     assert find_block("mermaid") == draw(chart, "mermaid")
 
 
-def test_the_agent_runs_and_its_log_reads_so(
+def find_command(start: str) -> list[str]:
+    """The words of the README's only command that begins so, after `toolchart`."""
+    commands = re.findall(rf"^    toolchart ({start}.*)$|`toolchart ({start}[^`]*)`", README, re.MULTILINE)
+    (command,) = {"".join(found) for found in commands}
+    return shlex.split(command)
+
+
+def test_the_agent_runs_and_its_commands_do_what_stands_there(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The README's agent, with a scripted model in place of its own, runs by the README's command, and `show`
-    prints what stands there, but for the times; `check` finds it clean."""
-    (tmp_path / "readme_agent.py").write_text(find_block("python"), "utf-8")
-    model = ScriptedModel(call_tool("find_order", number=7), "Your lamp was sent on Monday.")
-    assert run_cli("check", "readme_agent.py:support").code == 0
+    """With a scripted model in place of its own, the README's agent runs by the README's commands. `check`
+    finds it clean, `show` prints what stands there, but for times and the id, and the log replays and runs
+    again."""
+    name = "readme_agent.py"
+    (tmp_path / name).write_text(find_block("python"), "utf-8")
+    replies = call_tool("find_order", number=7), "Your lamp was sent on Monday."
+    model = ScriptedModel(*replies, *replies)
     monkeypatch.setattr(Agent, "_list_providers", lambda self, override: {self.name: model})
-    answer = run_cli("run", "readme_agent.py:support", "Where is order 7?")
+
+    def run(start: str, **change: str) -> Any:
+        return run_cli(*({"support.py": name, **change}.get(word, word) for word in find_command(start)))
+
+    assert run("check").out.splitlines()[-1].startswith("full: clean; ")
+    answer = run("run support")
     assert (answer.code, answer.out) == (0, "Your lamp was sent on Monday.\n")
-    shown = run_cli("show").out
+    shown = run("show").out
 
-    def drop_times(text: str) -> str:
-        return re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "TIME", text)
+    def drop_what_differs(text: str) -> str:
+        lines = re.sub(r"\d\d:\d\d:\d\d\.\d{3}|(?<=conversation )[0-9a-f]{12}", "-", text).splitlines()
+        return "\n".join(line.rstrip() for line in lines)
 
-    assert drop_times(find_block("text")) in drop_times(shown)
+    assert drop_what_differs(shown) == drop_what_differs(find_block("text"))
+    (conversation,) = re.findall(r"conversation ([0-9a-f]+)", shown)
+    (printed,) = re.findall(r"conversation ([0-9a-f]+)", find_block("text"))
+    assert printed.startswith(find_command("replay")[1])
+    assert run("replay", **{find_command("replay")[1]: conversation}).code == 0
+    again = run("rerun")
+    assert (again.code, "1 same" in again.out) == (0, True)
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

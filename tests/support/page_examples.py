@@ -22,6 +22,7 @@ from standard_input import empty_stdin
 
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
+from toolchart.app.cli.parameters import python_files
 
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -47,6 +48,7 @@ def _forget_modules(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
+    python_files._import_file.cache_clear()
 
 
 def _run_block(page: Path, folder: Path, language: str, title: str, body: str) -> bool:
