@@ -58,6 +58,27 @@ def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> N
     assert run_in_log("verify", "sum", "--seal", "seal.json").code == 0
 
 
+def test_a_damaged_conversation_is_not_counted_as_whole(run_in_log: RunCli, work_dir: Path) -> None:
+    """With `--seal`, a conversation whose newest record is there and whose middle is damaged does not
+    count as whole; whatever is damaged, the count comes at the end."""
+    assert run_in_log("verify", "--seal-to", "seal.json").code == 0
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        database.execute("UPDATE records SET line = x'00' WHERE id = (1 << 32) + 2")
+        database.execute("DELETE FROM records WHERE id >= (2 << 32) + 2 AND id < 3 << 32")
+    result = run_in_log("verify", "--seal", "seal.json")
+    assert result.code == 5
+    assert "1 of 3 sealed conversations are intact and have all that was sealed" in result.err
+    assert "damaged: conversation sum, record 2" in result.err
+    assert run_in_log("verify", "waits", "--seal", "seal.json").code == 0
+    one = run_in_log("verify", "sum", "--seal", "seal.json")
+    assert (one.code, "0 of 1 sealed conversations" in one.err) == (5, True)
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        database.execute("DELETE FROM records WHERE id = (1 << 32) + 5 OR id = (3 << 32) + 1")
+        database.execute("UPDATE records SET line = x'00' WHERE id = (1 << 32) + 4")
+    result = run_in_log("verify", "--seal", "seal.json")
+    assert (result.code, "0 of 3 sealed conversations" in result.err) == (5, True)
+
+
 def test_a_seal_of_one_conversation(run_in_log: RunCli, work_dir: Path) -> None:
     """With CONVERSATION only that one is sealed; a damaged log is not sealed."""
     assert run_in_log("verify", "sum", "--seal-to", "one.json").code == 0
