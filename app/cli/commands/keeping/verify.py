@@ -9,7 +9,7 @@ import click
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_public_keys, read_seal_key
-from toolchart.app.cli.parameters.options import json_option, load_named_spec, log_option
+from toolchart.app.cli.parameters.options import format_command, json_option, load_named_spec, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
 from toolchart.engine.log.seal import Head, Seal, encode_seal, find_lost_records, read_seal, write_seal
@@ -224,6 +224,12 @@ def _verify_conversations(store: Store, conversation: str | None, as_json: bool)
             f"{len(heads)} conversations with {sum(count for _, count, _ in heads)} records are intact; "
             f"{damaged_count} are damaged" + (f"; {unchecked_count} not checked" if unchecked_count else "")
         )
+        if damaged_count and heads:
+            export = format_command("export", "--format", "jsonl")
+            print_notice(
+                "restore the log from a backup, or keep the intact conversations:\n"
+                f"  {export} > intact.jsonl; toolchart import intact.jsonl --log new.db"
+            )
     if damaged_count:
         return DAMAGED_LOG, heads
     return USAGE_ERROR if unchecked_count else SUCCESS, heads
