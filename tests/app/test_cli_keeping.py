@@ -138,7 +138,7 @@ def test_wrong_keys_of_seals(run_in_log: RunCli, work_dir: Path) -> None:
         public = work_dir / f"{name}.pub"
         public.write_text(format_public_key(key.public_key()), "utf-8")
         path.chmod(0o600)
-        public.chmod(0o600)
+        public.chmod(0o644)
     (work_dir / "note.txt").write_text("no key at all", "utf-8")
     assert run_in_log("verify", "--seal-to", "signed.json", "--key-file", "ours.pem").code == 0
     assert run_in_log("verify", "--seal-to", "plain.json").code == 0
