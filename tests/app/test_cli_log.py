@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hostile_logs import chain_conversations
 
+from toolchart import Engine
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.engine.log.stores.sqlite import SqliteStore
@@ -316,6 +317,25 @@ def test_what_the_page_says_keeps_the_intact_conversations(
     assert codes == [5, 5, 0, 0]
     kept = run_cli("export", "--format", "jsonl", "--log", "new.db")
     assert kept.out == run_cli("export", "after", "--format", "jsonl").out
+
+
+@pytest.mark.parametrize("words", ["verify", "show talk", "resume talk --trust-log", "cancel talk"])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_copy_without_the_write_ahead_log_says_what_is_missing(
+    run_cli: RunCli, work_dir: Path, words: str, is_empty: bool
+) -> None:
+    """Of a log that is in use and was begun lately, the file alone has no tables: the error says so, and how
+    to copy such a log. Nothing is written to the copy."""
+    with Engine("quickstart", log="used.db") as engine:
+        engine.run("1+1", conversation="talk")
+        data = b"" if is_empty else (work_dir / "used.db").read_bytes()
+    (work_dir / "copy.db").write_bytes(data)
+    result = run_cli(*words.split(), "--log", "copy.db")
+    assert (result.code, result.out) == (2, "")
+    assert "copy.db has no tables and no records of a log" in result.err
+    assert "copy.db-wal" in result.err
+    assert '".backup copy.db"' in result.err
+    assert (work_dir / "copy.db").read_bytes() == data
 
 
 @pytest.mark.parametrize(
