@@ -40,6 +40,22 @@ def list_ids(result: Any) -> list[str]:
     return [json.loads(row)["conversation"] for row in result.out.splitlines()]
 
 
+def test_a_name_without_a_key_is_said_to_prove_nothing(run_in_log: RunCli) -> None:
+    """`approve --as NAME` without a key says once that the decision is not signed, and how to sign; without a
+    name nothing is said, and the log has `command line`, as the help says."""
+    words = ("approve", "waits", "call_1_0_0", "--deny", "--spec", "careful")
+    named = run_in_log(*words, "--as", "anna")
+    assert named.code == 0
+    assert named.err.count("--as anna without --key: the decision is not signed") == 1
+    assert "toolchart approve --new-key FILE" in named.err
+    assert "denied by anna (unsigned)" in run_in_log("show", "waits").out
+    run_in_log("run", "careful", "delete b.txt", "--conversation", "again")
+    plain = run_in_log("approve", "again", "call_1_0_0", "--deny", "--spec", "careful")
+    assert (plain.code, "signed" in plain.err) == (0, False)
+    assert "denied by command line (unsigned)" in run_in_log("show", "again").out
+    assert "`command line`" in run_in_log("approve", "--help").out
+
+
 def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> None:
     """`verify --seal FILE` detects records removed from the end since `verify --seal-to FILE`."""
     assert run_in_log("verify", "--seal-to", "seal.json").code == 0
