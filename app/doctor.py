@@ -25,6 +25,7 @@ from toolchart.providers.catalogs import OfferedModel, find_model, list_models
 from toolchart.providers.entries import can_list_models, is_local_address, list_own_variables, resolve_address
 from toolchart.providers.hosts import find_host
 from toolchart.providers.prices import load_price_table
+from toolchart.specs.document_files import locate_errors
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.specs.turn_plan import collect_options
@@ -83,7 +84,12 @@ def _check_chart(spec: AgentSpec) -> Check:
 
 def _check_start(spec: AgentSpec) -> Iterator[Check]:
     """Check whether tools, functions and adapters can be loaded; no server is started."""
-    problems = list(find_start_problems(spec))
+    # What an entry of `llms` has wrong beside its provider, the check of that entry says.
+    problems = [
+        error
+        for error in find_start_problems(spec)
+        if not re.match(r"llms\.[^.]+\.(?!provider$)", error.path or "")
+    ]
     for error in problems:
         yield _build_failed_check(error.path or "tools", error)
     if not problems and spec.tools is not None:
@@ -291,14 +297,18 @@ def _find_folder(spec: AgentSpec) -> Path | None:
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """Build the adapter of an entry and discard it: checks settings, variables and the key."""
     try:
-        create_model_provider(config, about, beside=_find_folder(spec))
+        with locate_errors(spec):
+            create_model_provider(config, about, beside=_find_folder(spec))
     except SpecError as error:
         return _build_failed_check(about, error)
     return Check(about=about, ok=True, said=f"provider {config.provider} is configured")
 
 
 def _build_failed_check(about: str, error: SpecError) -> Check:
-    place = f"{error.file}: " if error.file else ""
+    line = f":{error.line}" if error.line else ""
+    place = f"{error.file}{line}: " if error.file else ""
+    if error.path and error.path != about:
+        place += f"{error.path}: "
     hint = error.hint or f"correct `{about}` in the agent spec"
     return Check(about=about, ok=False, said=f"{place}{error.message}", hint=hint)
 

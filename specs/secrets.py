@@ -15,10 +15,8 @@ import base64
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -290,28 +288,6 @@ def _hide_queries(text: str, globs: Sequence[str]) -> str:
 
 def _matches_glob(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name.lower(), glob) for glob in globs)
-
-
-# -- files with secrets ---------------------------------------------------------------------------
-
-
-def read_secret_file(path: str | Path, *, what: str = "this key") -> bytes:
-    """The content of a file with a key, at most 100,000 bytes.
-
-    Raises:
-        SpecError: it cannot be read, or others can read it.
-    """
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(100_000)
-    except OSError as error:
-        raise SpecError(f"the key cannot be read: {error.strerror}", file=str(path)) from None
-    if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
-        raise SpecError(
-            f"others can read {what}", file=str(path), hint=f"take the right from them: chmod 600 {path}"
-        )
-    return data
 
 
 # -- known secrets -------------------------------------------------------------------------------

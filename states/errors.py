@@ -365,11 +365,13 @@ class LogDamaged(ToolchartError):
         """What to do next; empty where `problem` says it."""
         if "\n" in self.problem:
             return ""
-        hint = "`toolchart verify` names what is damaged and what is intact; restore the log from a backup"
+        hint = "`toolchart verify` lists all damage, and what is intact; restore the log from a backup"
         if self.conversation is None:
             return hint
-        hint += ", or import an export of this conversation into another log"
-        return f"{hint}\n  `toolchart show {self.conversation}` shows its records before the damage"
+        return (
+            f"{hint}, or keep the intact conversations:\n"
+            "  toolchart export --format jsonl > intact.jsonl; toolchart import intact.jsonl --log new.db"
+        )
 
 
 class LogUnavailable(ToolchartError):

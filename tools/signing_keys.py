@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -21,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from toolchart.specs.secrets import read_secret_file
 from toolchart.states.errors import SpecError
 
 PREFIX = "ed25519:"
@@ -56,9 +56,9 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     """The private key of a file.
 
     Raises:
-        SpecError: it cannot be read, others can read it, or it holds no Ed25519 key.
+        SpecError: it cannot be read, it holds no Ed25519 private key, or others can read it.
     """
-    text = read_secret_file(path, what="this private key")
+    text, is_private = _read_key_file(path)
     key = parse_private_key(text)
     if key is None and _find_public_key(text.decode("utf-8", "replace").strip()) is not None:
         raise SpecError(
@@ -72,7 +72,28 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
             file=str(path),
             hint="make one: toolchart approve --new-key FILE",
         )
+    if not is_private:
+        raise SpecError(
+            "others can read this private key",
+            file=str(path),
+            hint=f"take the right from them: chmod 600 {path}",
+        )
     return key
+
+
+def _read_key_file(path: str | Path) -> tuple[bytes, bool]:
+    """The content of a file, at most 100,000 bytes, and whether nobody but its owner can read it.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(100_000)
+    except OSError as error:
+        raise SpecError(f"the key cannot be read: {error.strerror}", file=str(path)) from None
+    return data, os.name != "posix" or not stat.S_ISREG(mode) or not mode & 0o077
 
 
 def parse_private_key(data: bytes) -> Ed25519PrivateKey | None:

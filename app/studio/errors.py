@@ -43,7 +43,8 @@ ERROR_VIEWS: tuple[ErrorView, ...] = (
         errors=(LogDamaged,),
         title="A record is damaged",
         advice="The list of conversations marks what is damaged, and the page of a run shows every record up "
-        "to the damage. `toolchart verify` checks the whole log; restore what it names from a backup.",
+        "to the damage. `toolchart verify` checks the whole log; restore what it names from a backup, or "
+        "keep the rest: `toolchart export --format jsonl` writes every intact conversation.",
     ),
     ErrorView(
         name="no log",

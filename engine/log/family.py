@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.log.read_records import LineReader, ReadRecord, parse_line
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged, NotFound, SpecError
 from toolchart.states.events import Configured, Forked
@@ -79,7 +79,11 @@ def read_parent(store: Store, conversation: str) -> Mapping[str, Any] | None:
     Raises:
         LogDamaged: its record 0 cannot be read.
     """
-    line = next(iter(store.read_lines(conversation)), None)
+    return _read_parent(store.read_lines, conversation)
+
+
+def _read_parent(read_lines: LineReader, conversation: str) -> Mapping[str, Any] | None:
+    line = next(iter(read_lines(conversation)), None)
     return find_parent(parse_line(line, 0, conversation)) if line is not None else None
 
 
@@ -284,22 +288,25 @@ def read_forks(store: Store) -> Mapping[str, list[str]]:
 # -- verification ----------------------------------------------------------------------------------
 
 
-def check_family_links(store: Store, conversation: str, record: ReadRecord) -> None:
+def check_family_links(read_lines: LineReader, conversation: str, record: ReadRecord) -> None:
     """Check the links of a record to the parent of its conversation and to a child.
+
+    Args:
+        read_lines: reads their records.
 
     Raises:
         LogDamaged: the parent or child is missing, was changed, or belongs to another conversation.
     """
     link = find_parent(record)
     if link is not None:
-        _check_parent(store, conversation, link)
+        _check_parent(read_lines, conversation, link)
     if record.event_type in ANSWERS and record.event.get("head"):
-        _check_child(store, conversation, record)
+        _check_child(read_lines, conversation, record)
 
 
-def _check_parent(store: Store, conversation: str, link: Mapping[str, Any]) -> None:
+def _check_parent(read_lines: LineReader, conversation: str, link: Mapping[str, Any]) -> None:
     parent, effect = str(link.get("conversation")), link.get("effect")
-    for seq, line in enumerate(store.read_lines(parent)):
+    for seq, line in enumerate(read_lines(parent)):
         if compute_line_hash(line) == link.get("head"):
             if effect in [ask.id for ask in parse_line(line, seq, parent).asks]:
                 return
@@ -311,27 +318,29 @@ def _check_parent(store: Store, conversation: str, link: Mapping[str, Any]) -> N
     )
 
 
-def _list_forked_conversations(store: Store, conversation: str) -> list[str]:
+def _list_forked_conversations(read_lines: LineReader, conversation: str) -> list[str]:
     """The conversations that a fork branched off, the nearest first."""
-    line = next(iter(store.read_lines(conversation)), None)
+    line = next(iter(read_lines(conversation)), None)
     event = parse_line(line, 0, conversation).event if line is not None else {}
     if event.get("type") != "forked":
         return []
     parent = str(event.get("parent"))
-    return [parent, *_list_forked_conversations(store, parent)]
+    return [parent, *_list_forked_conversations(read_lines, parent)]
 
 
-def _check_child(store: Store, conversation: str, record: ReadRecord) -> None:
+def _check_child(read_lines: LineReader, conversation: str, record: ReadRecord) -> None:
     """Check that the child of an answer is the one that this conversation asked for."""
     child, event = str(record.event.get("conversation")), record.event
-    link = read_parent(store, child) or {}
+    link = _read_parent(read_lines, child) or {}
     parent_link = (link.get("conversation"), link.get("effect"), link.get("item", 0))
     expected_link = (conversation, event.get("effect"), event.get("item", 0))
     # A fork takes recorded answers of the children of the conversation that it forked.
-    if parent_link != expected_link and parent_link[0] not in _list_forked_conversations(store, conversation):
+    if parent_link != expected_link and parent_link[0] not in _list_forked_conversations(
+        read_lines, conversation
+    ):
         problem = "belongs to another conversation" if link else "is missing"
         raise LogDamaged(f"its child {child!r} {problem}", conversation=conversation, seq=record.seq)
-    if event["head"] not in map(compute_line_hash, store.read_lines(child)):
+    if event["head"] not in map(compute_line_hash, read_lines(child)):
         raise LogDamaged(f"its child {child!r} was changed", conversation=conversation, seq=record.seq)
 
 

@@ -158,7 +158,10 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_decider(decision: Mapping[str, Any]) -> str:
     """Who decided, to stand after what was decided: ` by anna (unsigned)` where no signature came with the
-    name, so that whoever decided has only given it. Empty where nobody is named."""
+    name, so that whoever decided has only given it. Empty where nobody is named.
+
+    `nameDecider` in `api.js` says the same on the pages.
+    """
     if not decision.get("by"):
         return ""
     return f" by {decision['by']}" + ("" if decision.get("signature") else " (unsigned)")

@@ -147,14 +147,20 @@ def _name_key(key: Ed25519PublicKey) -> str:
 
 
 def find_lost_records(store: Store, seal: Seal, only: str | None = None) -> Iterator[LogDamaged]:
-    """What a log lacks of that which was sealed; of one conversation or of all."""
+    """What a log lacks of that which was sealed, of one conversation or of all; and which of them cannot be
+    read up to there. Other damage is not looked for: `verify_store` finds it."""
     for conversation, count, head in seal.heads:
         if only not in (None, conversation):
             continue
         had = f"it had {count} records when it was sealed ({seal.at})"
-        line = next(islice(store.read_lines(conversation, count - 1), 1), None)
+        try:
+            line = next(islice(store.read_lines(conversation, count - 1), 1), None)
+            newest = store.read_last_line(conversation) if line is None else None
+        except LogDamaged as damage:
+            problem = f"{had}, and cannot be compared with that: {damage.problem}"
+            yield LogDamaged(problem, conversation=conversation, seq=damage.seq)
+            continue
         if line is None:
-            newest = store.read_last_line(conversation)
             length = 0 if newest is None else newest[0] + 1
             problem = f"{had} and has {length}: its end was cut off" if length else f"{had} and is gone"
             yield LogDamaged(problem, conversation=conversation, seq=length if length else None)

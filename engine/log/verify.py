@@ -6,7 +6,7 @@ Whether the recorded steps are right is checked by `replay.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
@@ -38,18 +38,17 @@ def verify_conversation(
     lines: Iterable[bytes],
     conversation: str,
     *,
-    parents: LineReader | None = None,
+    relatives: LineReader | None = None,
     checkpoints: Iterable[tuple[int, bytes]] = (),
     totals: Iterable[tuple[int, bytes]] = (),
-    family: Store | None = None,
 ) -> VerifiedConversation:
     """Check one conversation.
 
     Args:
-        parents: reads the parent of a fork; without it the link to the parent is not checked.
+        relatives: reads its parent, its children and what it was forked from; without it the links to them
+            are not checked.
         checkpoints: record number and data of each checkpoint that the store keeps.
         totals: the same of the totals of each turn.
-        family: has its parent and children; without it the links to them are not checked.
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
@@ -64,11 +63,11 @@ def verify_conversation(
         record_order.check_next(record, event)
         checkpoint_links.check_next(record)
         totals_check.check_next(record)
-        if family is not None:
-            check_family_links(family, conversation, record)
+        if relatives is not None:
+            check_family_links(relatives, conversation, record)
         if isinstance(event, (Configured, Forked)):
-            if isinstance(event, Forked) and parents is not None:
-                _check_fork_parent(event, conversation, parents)
+            if isinstance(event, Forked) and relatives is not None:
+                _check_fork_parent(event, conversation, relatives)
             if event.conversation != conversation:
                 raise LogDamaged(
                     f"it belongs to conversation {event.conversation!r}",
@@ -131,13 +130,62 @@ def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
         return verify_conversation(
             store.read_lines(conversation),
             conversation,
-            parents=store.read_lines,
-            family=store,
+            relatives=store.read_lines,
             checkpoints=store.read_checkpoints(conversation),
             totals=store.read_totals(conversation),
         )
     except (LogDamaged, LogUnavailable) as problem:
         return problem
+
+
+class IntactPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of some conversations can be read elsewhere, and why the others cannot."""
+
+    conversations: list[str]
+    """Those whose records are intact, and which verify without any other one of the log."""
+    damages: list[LogDamaged]
+    """Of each damaged one, the first record that is wrong."""
+    dependants: list[LogDamaged]
+    """Of each intact one that does not verify without one that is left out, the record that refers to it."""
+
+
+def find_intact_part(store: Store, conversations: Iterable[str]) -> IntactPart:
+    """Check the records of some conversations of a store, and which of them verify by themselves.
+
+    Checkpoints and totals, which are no records, are not looked at.
+
+    Raises:
+        LogUnavailable: another release wrote one of them, in another format; or the store cannot be read.
+    """
+    names, damages = _verify_records(store, conversations)
+    dependants: list[LogDamaged] = []
+    refused = damages
+    while refused:  # who refers to a conversation that is left out is left out, and so on
+        names, refused = _verify_records(store, names, set(names))
+        dependants += refused
+    return IntactPart(conversations=names, damages=damages, dependants=dependants)
+
+
+def _verify_records(
+    store: Store, conversations: Iterable[str], known: Container[str] | None = None
+) -> tuple[list[str], list[LogDamaged]]:
+    """The conversations that are intact, and the damage of each other one.
+
+    Args:
+        known: those whose records count, as if the log had no others; None for all.
+    """
+
+    def read_relatives(name: str) -> Iterable[bytes]:
+        return store.read_lines(name) if known is None or name in known else ()
+
+    intact_names, damages = [], []
+    for name in conversations:
+        try:
+            verify_conversation(store.read_lines(name), name, relatives=read_relatives)
+            intact_names.append(name)
+        except LogDamaged as damage:
+            damages.append(LogDamaged(damage.problem, conversation=name, seq=damage.seq))
+    return intact_names, damages
 
 
 class CheckpointLinks:

@@ -276,6 +276,7 @@ def _describe_decision(name: str, record: ReadRecord, tools: dict[str, str]) -> 
         "tool": tools.get(event["call_id"], ""),
         "approved": bool(event.get("approved")),
         "by": event.get("by"),
+        "is_signed": event.get("signature") is not None,
         "reason": event.get("reason"),
         "is_changed": event.get("arguments") is not None,
         "is_late": record.is_late,
@@ -297,6 +298,7 @@ def _describe_answer(store: Store, name: str, record: ReadRecord) -> dict[str, A
         "tool": names[0] if names else "",
         "approved": True,
         "by": event.get("by"),
+        "is_signed": None,  # nothing signs an answer
         "reason": None,
         "is_changed": False,
         "is_late": record.is_late,

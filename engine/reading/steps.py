@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
-from toolchart.states.events import CONFIGURATION_TYPES, Configured, Forked
+from toolchart.states.events import CONFIGURATION_TYPES, Configured, Decided, Forked
 from toolchart.states.ports import Store
 
 
@@ -119,6 +119,12 @@ class StepEvent(msgspec.Struct, frozen=True):
     """The effect that it answers; 0 for none."""
     author: Any = ""
     by: Any = ""
+    signature: Any = None
+
+    @property
+    def is_signed(self) -> bool | None:
+        """Whether a decision is signed; None for any other event."""
+        return self.signature is not None if self.type == Decided.TYPE else None
 
     @property
     def person(self) -> str:

@@ -14,6 +14,7 @@ from toolchart.engine.event_loops import begin_generator, find_running_loop, get
 from toolchart.providers.hosts import find_host
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls
+from toolchart.specs.document_files import locate_errors
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import SpecError, suggest_name
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("toolchart.engine")
+
+_ANY_ENTRY = "llms.*"
+"""How an adapter names the entry that it gets."""
 
 
 class _LoopProviders:
@@ -87,7 +91,8 @@ class ModelHosts:
         with self._lock:
             providers = self._find_providers(needs_network=bool(find_host(entry.provider).needs_network))
             if service not in providers:
-                provider = create_model_provider(entry, f"llms.{service}", beside=self._spec_folder)
+                with locate_errors(self._spec):
+                    provider = create_model_provider(entry, f"llms.{service}", beside=self._spec_folder)
                 self._limiters[service] = getattr(provider, "limiter", None)
                 providers[service] = provider
             return providers[service]
@@ -137,7 +142,7 @@ async def _close_providers(providers: Mapping[str, Provider]) -> None:
 
 
 def create_model_provider(
-    config: LLMConfig, where: str = "llms.*", *, beside: Path | None = None
+    config: LLMConfig, where: str = _ANY_ENTRY, *, beside: Path | None = None
 ) -> Provider:
     """The provider of an `llms` entry, with each `${VARIABLE}` replaced from the environment.
 
@@ -152,7 +157,13 @@ def create_model_provider(
     def resolve_variables(text: str) -> str:
         return resolve_environment(text, where)
 
-    return create_provider(config, resolve=resolve_variables, beside=beside)
+    try:
+        return create_provider(config, resolve=resolve_variables, beside=beside)
+    except SpecError as error:
+        if error.path is None or not error.path.startswith(_ANY_ENTRY):
+            raise
+        path = where + error.path.removeprefix(_ANY_ENTRY)
+        raise SpecError(error.message, file=error.file, line=error.line, path=path, hint=error.hint) from None
 
 
 def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder]:

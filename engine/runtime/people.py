@@ -88,8 +88,8 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         require_waiting_call(snapshot, decision)
         open_call = next(entry for entry in snapshot.calls if entry.call.id == decision.call_id)
         definition = self._choose_definition(decision, open_call)
-        if decision.arguments is not None:
-            decision = self._check_arguments(decision, open_call.call)
+        if isinstance(decision.arguments, dict):  # another type is refused with the event
+            decision = self._check_arguments(decision, open_call.call, decision.arguments)
         question = self.ask_about(open_call)
         shown_digest = decision.shown_digest if is_shown else ""
         if not shown_digest:
@@ -153,13 +153,12 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
             f"toolchart approve ... --definition {digest_definition(now)}",
         )
 
-    def _check_arguments(self, decision: Decided, call: ToolCall) -> Decided:
+    def _check_arguments(self, decision: Decided, call: ToolCall, arguments: dict[str, Any]) -> Decided:
         """The decision with its own arguments as its tool takes them.
 
         Raises:
             SpecError: they do not fit, or it is no approval, which alone has arguments.
         """
-        assert decision.arguments is not None, "it has its own arguments"
         if not decision.approved:
             raise SpecError(
                 f"the decision on {call.id!r} is refused: a denial has no arguments",
@@ -168,7 +167,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         if self.tools.registry.get(call.name) is None:
             return decision  # nothing runs
         try:
-            arguments = self.tools.read_own_arguments(call, decision.arguments)
+            arguments = self.tools.read_own_arguments(call, arguments)
         except SpecError as error:
             problem = f"the decision on {call.id!r} is refused: {error.message}"
             raise SpecError(problem, hint=error.hint) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.runtime.agent_tools import ChartFunctions, build_agent_tools
+from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.providers.hosts import find_host
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.declared_effects import EffectResolver
@@ -29,8 +30,9 @@ def find_start_problems(
 ) -> Iterator[SpecError]:
     """Each thing that keeps the agent from starting or loses one of its tools.
 
-    Hosts are looked up and their adapters are imported; Python handlers are imported, and tools are made. MCP
-    servers are not started and OpenAPI documents are not fetched; that their packages are there is checked.
+    Hosts are looked up and their adapters are imported; scripts of models are read. Python handlers are
+    imported, and tools are made. MCP servers are not started and OpenAPI documents are not fetched; that
+    their packages are there is checked.
 
     Args:
         functions: the tools that the program adds to those of the spec.
@@ -39,6 +41,7 @@ def find_start_problems(
         require_handlers(spec)
     except SpecError as error:
         yield error
+    folder = Path(spec.source).parent if spec.source else None
     for name, config in spec.llms.items():
         try:
             host = find_host(config.provider)
@@ -48,8 +51,9 @@ def find_start_problems(
         except ImportError as error:
             message = f"the adapter of {config.provider!r} cannot be imported: {error}"
             yield SpecError(message, file=spec.source, path=f"llms.{name}.provider")
+        else:
+            yield from _find_entry_problems(spec, name, folder)
     yield from _find_tool_problems(spec, functions)
-    folder = Path(spec.source).parent if spec.source else None
     for section, read in (
         ("prices", lambda: load_price_table(spec.prices, folder)),
         ("redact", lambda: _make_redactor(spec)),
@@ -63,6 +67,21 @@ def find_start_problems(
     try:
         known = ChartFunctions(functions, folder)
         known.list_sources(load_agent_chart(spec, EffectResolver(spec, known.load_function, None)))
+    except SpecError as error:
+        yield error
+
+
+def _find_entry_problems(spec: AgentSpec, name: str, folder: Path | None) -> Iterator[SpecError]:
+    """What is wrong in an entry whose host is this process itself and starts nothing: its script is read."""
+    config = spec.llms[name]
+    host = find_host(config.provider)
+    if host.needs_network or list(
+        load_row_reference(host, host.list_starts)(host, name, config, folder or Path())
+    ):
+        return
+    try:
+        with locate_errors(spec):
+            create_model_provider(config, f"llms.{name}", beside=folder)
     except SpecError as error:
         yield error
 

@@ -15,13 +15,14 @@ from typing import Annotated, Any, TypeVar, cast
 
 import orjson
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolchart.providers.adapter import compute_plain_digest, encode_plain_request
 from toolchart.providers.shared.replies import iterate_deltas, stream_reply
 from toolchart.specs.models import LLMConfig
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.chart.yaml_document import SourcePosition, format_key_path
 from toolchart.states.content import add_text, decode_parts
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import FAILURE_KINDS
@@ -169,6 +170,21 @@ class ScriptedRule(_ScriptPart):
     """Answer, or answer after the call: `{result}`, `{message}`, `{1}` and `{name}` are filled in."""
     on_error: str = "The tool {tool} could not do that: {error}"
     """Answer after a call that failed: `{error}` and `{tool}` too."""
+    usage: ScriptedUsage | None = None
+    """The tokens that each answer of the rule reports, the call too."""
+
+    @field_validator("match")
+    @classmethod
+    def _check_pattern(cls, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+        return text
+
+    def build_usage(self) -> Usage | None:
+        """What an answer reports."""
+        return self.usage.build_usage() if self.usage is not None else None
 
 
 class Script(_ScriptPart):
@@ -189,14 +205,18 @@ def read_script(settings: Mapping[str, Any]) -> Script:
     Raises:
         SpecError: it is not a script.
     """
-    return _read_part(Script, settings, "scripted provider")
+    return _read_part(Script, settings, place=("llms", "*"))
 
 
 Part = TypeVar("Part", bound=_ScriptPart)
 
 
-def _read_part(kind: type[Part], data: Any, subject: str) -> Part:
+def _read_part(kind: type[Part], data: Any, *, subject: str = "", place: SourcePosition = ()) -> Part:
     """A part of a script from its data.
+
+    Args:
+        subject: what it is, for data of a program.
+        place: where it stands in the spec, for data of a spec.
 
     Raises:
         SpecError: it is none; an unknown key is named with those that are allowed.
@@ -207,15 +227,21 @@ def _read_part(kind: type[Part], data: Any, subject: str) -> Part:
         # A reply that fits neither a text nor a mapping has two errors; the mapping's, the last, says more.
         detail = error.errors(include_url=False)[-1]
         # In a place of several types pydantic names the type too, which is no key.
-        keys = [str(key) for key in detail["loc"] if ScriptedReply.__name__ not in str(key)]
-        place = ".".join(keys)
+        keys = [key for key in detail["loc"] if ScriptedReply.__name__ not in str(key)]
+        path = ": ".join(filter(None, (subject, format_key_path((*place, *keys)))))
         if detail["type"] == "extra_forbidden":
             parent = next((key for key in reversed(keys[:-1]) if key in _PARTS_BY_KEY), None)
-            allowed = (kind if parent is None else _PARTS_BY_KEY[parent]).model_fields
-            raise SpecError(
-                f"{subject}: {place}: unknown key {keys[-1]!r}", hint=suggest_name(keys[-1], allowed)
-            ) from None
-        raise SpecError(": ".join(filter(None, (subject, place, detail["msg"])))) from None
+            allowed = (kind if parent is None else _PARTS_BY_KEY[str(parent)]).model_fields
+            hint = _describe_keys(str(keys[-1]), allowed)
+            raise SpecError(f"unknown key {keys[-1]!r}", path=path, hint=hint) from None
+        raise SpecError(detail["msg"].removeprefix("Value error, "), path=path) from None
+
+
+def _describe_keys(name: str, allowed: Iterable[str]) -> str:
+    """The keys that are allowed in place of an unknown one, after the nearest one."""
+    known = f"known: {', '.join(sorted(allowed))}"
+    nearest = suggest_name(name, allowed)
+    return known if nearest == known else f"{nearest} {known}"
 
 
 _PARTS_BY_KEY: Mapping[str, type[_ScriptPart]] = {
@@ -239,7 +265,7 @@ def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
     if isinstance(item, str):
         return ScriptedReply(content=item)
     if isinstance(item, Mapping):
-        return _read_part(ScriptedReply, item, "scripted reply")
+        return _read_part(ScriptedReply, item, subject="scripted reply")
     if isinstance(item, (Reply, ScriptedReply)):
         return item
     if callable(item):
@@ -255,14 +281,10 @@ def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
 
 
 class RuleBook:
-    """Rules in the order in which they are tried.
-
-    Raises:
-        SpecError: the pattern of a rule is not a regular expression.
-    """
+    """Rules in the order in which they are tried."""
 
     def __init__(self, rules: Iterable[ScriptedRule]) -> None:
-        self._rules = [(_compile_pattern(rule), rule) for rule in rules]
+        self._rules = [(re.compile(rule.match, re.IGNORECASE), rule) for rule in rules]
 
     def answer_request(self, request: Request) -> Reply:
         """The reply of the first rule that matches the newest user message."""
@@ -273,16 +295,10 @@ class RuleBook:
                 continue
             values = {"message": user_message, **_read_captures(match)}
             if rule.call is not None and not results and request.tools:
-                return _make_call_reply(rule.call, values)
-            return _make_text_reply(_write_answer(rule, values, results))
+                return replace(_make_call_reply(rule.call, values), usage=rule.build_usage())
+            text = _write_answer(rule, values, results)
+            return replace(_make_text_reply(text), usage=rule.build_usage())
         return _make_text_reply("This rehearsal has no rule for that message.")
-
-
-def _compile_pattern(rule: ScriptedRule) -> re.Pattern[str]:
-    try:
-        return re.compile(rule.match, re.IGNORECASE)
-    except re.error as error:
-        raise SpecError(f"scripted rule {rule.match!r}: not a regular expression: {error}") from None
 
 
 def _split_last_exchange(messages: Sequence[Message]) -> tuple[str, list[Message]]:
@@ -388,7 +404,9 @@ class ScriptedProvider:
         self._replies = [read_reply_item(reply) for reply in replies]
         self._next_index = 0
         self._rules = RuleBook(
-            rule if isinstance(rule, ScriptedRule) else _read_part(ScriptedRule, rule, "scripted rule")
+            rule
+            if isinstance(rule, ScriptedRule)
+            else _read_part(ScriptedRule, rule, subject="scripted rule")
             for rule in rules
         )
         self._has_rules = bool(rules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,30 @@ def test_show_replay_and_verify_take_the_whole_tree(run_cli: RunCli, log: str) -
         "talk.1.1",
     ]
     assert run_cli("verify", "--log", log).code == 0
+
+
+@pytest.mark.parametrize("damaged", ["talk", "talk.1.0"])
+def test_an_export_leaves_out_who_refers_to_a_damaged_conversation(
+    run_cli: RunCli, log: str, tmp_path: Path, damaged: str
+) -> None:
+    """What an export of a damaged log prints can be imported: a parent or a child of what is damaged, which
+    cannot be verified without it, is left out and named, too."""
+    with sqlite3.connect(log) as database:
+        (number,) = database.execute("SELECT number FROM conversations WHERE id = ?", (damaged,)).fetchone()
+        (seq,) = database.execute(
+            "SELECT max(id) & 0xffffffff FROM records WHERE id >> 32 = ?", (number,)
+        ).fetchone()
+        seq -= damaged != "talk"  # the newest record is the one to which the parent refers
+        changed = 'UPDATE records SET line = replace(line, \'"at":"2\', \'"at":"1\') WHERE id = ?'
+        database.execute(changed, ((number << 32) + seq,))
+    result = run_cli("export", "--format", "jsonl", "--log", log)
+    assert result.code == 5
+    assert result.out == run_cli("export", "other", "--format", "jsonl", "--log", log).out
+    assert f"damaged: conversation {damaged}, record {seq}: " in result.err
+    for name in {"talk", "talk.1.0", "talk.1.1"} - {damaged}:
+        assert f"left out: conversation {name}, record " in result.err
+    (tmp_path / "intact.jsonl").write_text(result.out, "utf-8")
+    assert run_cli("import", "intact.jsonl", "--log", "new.db").code == 0
 
 
 def test_prune_deletes_a_family_together(run_cli: RunCli, log: str) -> None:

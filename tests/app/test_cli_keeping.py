@@ -40,6 +40,22 @@ def list_ids(result: Any) -> list[str]:
     return [json.loads(row)["conversation"] for row in result.out.splitlines()]
 
 
+def test_a_name_without_a_key_is_said_to_prove_nothing(run_in_log: RunCli) -> None:
+    """`approve --as NAME` without a key says once that the decision is not signed, and how to sign; without a
+    name nothing is said, and the log has `command line`, as the help says."""
+    words = ("approve", "waits", "call_1_0_0", "--deny", "--spec", "careful")
+    named = run_in_log(*words, "--as", "anna")
+    assert named.code == 0
+    assert named.err.count("--as anna without --key: the decision is not signed") == 1
+    assert "toolchart approve --new-key FILE" in named.err
+    assert "denied by anna (unsigned)" in run_in_log("show", "waits").out
+    run_in_log("run", "careful", "delete b.txt", "--conversation", "again")
+    plain = run_in_log("approve", "again", "call_1_0_0", "--deny", "--spec", "careful")
+    assert (plain.code, "signed" in plain.err) == (0, False)
+    assert "denied by command line (unsigned)" in run_in_log("show", "again").out
+    assert "`command line`" in run_in_log("approve", "--help").out
+
+
 def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> None:
     """`verify --seal FILE` detects records removed from the end since `verify --seal-to FILE`."""
     assert run_in_log("verify", "--seal-to", "seal.json").code == 0
@@ -56,6 +72,27 @@ def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> N
     assert "2 of 3 sealed conversations" in result.err
     assert not (work_dir / "next.json").exists(), "a loss is not sealed over"
     assert run_in_log("verify", "sum", "--seal", "seal.json").code == 0
+
+
+def test_a_damaged_conversation_is_not_counted_as_whole(run_in_log: RunCli, work_dir: Path) -> None:
+    """With `--seal`, a conversation whose newest record is there and whose middle is damaged does not
+    count as whole; whatever is damaged, the count comes at the end."""
+    assert run_in_log("verify", "--seal-to", "seal.json").code == 0
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        database.execute("UPDATE records SET line = x'00' WHERE id = (1 << 32) + 2")
+        database.execute("DELETE FROM records WHERE id >= (2 << 32) + 2 AND id < 3 << 32")
+    result = run_in_log("verify", "--seal", "seal.json")
+    assert result.code == 5
+    assert "1 of 3 sealed conversations are intact and have all that was sealed" in result.err
+    assert "damaged: conversation sum, record 2" in result.err
+    assert run_in_log("verify", "waits", "--seal", "seal.json").code == 0
+    one = run_in_log("verify", "sum", "--seal", "seal.json")
+    assert (one.code, "0 of 1 sealed conversations" in one.err) == (5, True)
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        database.execute("DELETE FROM records WHERE id = (1 << 32) + 5 OR id = (3 << 32) + 1")
+        database.execute("UPDATE records SET line = x'00' WHERE id = (1 << 32) + 4")
+    result = run_in_log("verify", "--seal", "seal.json")
+    assert (result.code, "0 of 3 sealed conversations" in result.err) == (5, True)
 
 
 def test_a_seal_of_one_conversation(run_in_log: RunCli, work_dir: Path) -> None:
@@ -117,7 +154,7 @@ def test_wrong_keys_of_seals(run_in_log: RunCli, work_dir: Path) -> None:
         public = work_dir / f"{name}.pub"
         public.write_text(format_public_key(key.public_key()), "utf-8")
         path.chmod(0o600)
-        public.chmod(0o600)
+        public.chmod(0o644)
     (work_dir / "note.txt").write_text("no key at all", "utf-8")
     assert run_in_log("verify", "--seal-to", "signed.json", "--key-file", "ours.pem").code == 0
     assert run_in_log("verify", "--seal-to", "plain.json").code == 0

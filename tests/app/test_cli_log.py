@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +15,14 @@ from typing import Any
 import pytest
 from hostile_logs import chain_conversations
 
+from toolchart import Engine
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.engine.log.stores.sqlite import SqliteStore
 
 RunCli = Callable[..., Any]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -231,23 +238,104 @@ def test_runs_names_a_changed_record_that_it_reads(
     result = run_cli("runs")
     assert result.code == 5
     assert f"damaged: conversation {conversation}, record {seq}: its hash does not match" in result.err
-    assert "\n  `toolchart verify` names what is damaged" in result.err
-    assert f"\n  `toolchart show {conversation}` shows its records before the damage" in result.err
+    assert "\n  `toolchart verify` lists all damage" in result.err
+    assert "\n  toolchart export --format jsonl > intact.jsonl" in result.err
     assert [row.split()[0] for row in result.out.splitlines()] == ["conversation", "sound"]
 
 
+@pytest.mark.parametrize("seq", [0, 3])
 @pytest.mark.parametrize("command", ["show", "replay", "export"])
 def test_damage_says_what_to_do_next(
-    run_cli: RunCli, conversation: str, work_dir: Path, command: str
+    run_cli: RunCli, conversation: str, work_dir: Path, command: str, seq: int
 ) -> None:
-    """Whatever command damage ends, it names the command that shows what is intact; and `show` does."""
-    line = read_line(work_dir, 3)
-    replace_line(work_dir, 3, line.replace(b'"at":"2', b'"at":"1', 1))
+    """Whatever command damage ends, it names the commands that list all damage and that keep the intact
+    conversations, and not itself; `show` has printed the records before the damage."""
+    line = read_line(work_dir, seq)
+    digit = line.index(b'"at":"2') + 6
+    replace_line(work_dir, seq, line[:digit] + b"1" + line[digit + 1 :])
     result = run_cli(command, conversation)
     assert result.code == 5
-    assert f"toolchart: conversation {conversation}, record 3: its hash does not match" in result.err
-    assert f"\n  `toolchart show {conversation}` shows its records before the damage" in result.err
-    assert "1+1" in run_cli("show", conversation).out
+    assert f"toolchart: conversation {conversation}, record {seq}: its hash does not match" in result.err
+    assert "\n  `toolchart verify` lists all damage" in result.err
+    assert "; toolchart import intact.jsonl --log new.db" in result.err
+    assert "toolchart show" not in result.err
+    assert ("1+1" in run_cli("show", conversation).out) == (seq > 0)
+
+
+def test_an_export_keeps_what_is_intact(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
+    """An export of a damaged log has every intact conversation whole, names each damaged one with its place
+    and exits with 5; of a damaged log without intact conversations it prints nothing."""
+    export = ("export", "--format", "jsonl")
+    for seq in (1, 5):  # the end of one is damaged, and the beginning of another one
+        replace_line(work_dir, seq, b"not a record at all")
+        run_cli("run", "quickstart", "2+2", "--conversation", f"sound-{seq}")
+        if seq == 1:
+            replace_line(work_dir, 1, b"not a record at all")
+            nothing = run_cli(*export)
+            assert (nothing.code, nothing.out) == (5, "")
+            assert "damaged: conversation talk-one, record 1: " in nothing.err
+            assert "damaged: conversation sound-1, record 1: " in nothing.err
+    result = run_cli(*export)
+    assert result.code == 5
+    assert result.out == run_cli("export", "sound-5", "--format", "jsonl").out
+    assert result.err.count("damaged: ") == 2
+    assert "1 of 3 conversations are intact and written" in result.err
+    one = run_cli("export", "sound-1", "--format", "jsonl")
+    assert (one.code, one.out) == (5, "")
+
+
+def test_what_the_page_says_keeps_the_intact_conversations(
+    run_cli: RunCli, conversation: str, work_dir: Path
+) -> None:
+    """The commands of `docs/log.md` for a damaged log, run as printed, end with a log of all intact
+    conversations; `verify` names them too."""
+    for name in ("before", "after"):
+        run_cli("run", "quickstart", "2+2", "--conversation", name)
+    database = sqlite3.connect(work_dir / DEFAULT_LOG)
+    database.execute("UPDATE records SET line = replace(line, '1+1', '1+2') WHERE id >> 32 = 1")
+    database.execute("UPDATE records SET line = x'00' WHERE id = (2 << 32) + 4")
+    database.commit()
+    database.close()
+    named = run_cli("verify").err
+    assert "toolchart export --format jsonl > intact.jsonl" in named
+    page = (ROOT / "docs" / "log.md").read_text("utf-8")
+    section = page.partition("### Keeping the intact conversations of a damaged log\n")[2].partition("\n#")[0]
+    commands = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    shim = work_dir / "bin" / "toolchart"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m toolchart "$@"\n', "utf-8")
+    shim.chmod(0o700)
+    path = os.pathsep.join([str(shim.parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TOOLCHART_LOG", None)
+    codes = [
+        subprocess.run(
+            ["sh", "-c", command], cwd=work_dir, env=environment, timeout=60, check=False
+        ).returncode
+        for command in commands
+    ]
+    assert codes == [5, 5, 0, 0]
+    kept = run_cli("export", "--format", "jsonl", "--log", "new.db")
+    assert kept.out == run_cli("export", "after", "--format", "jsonl").out
+
+
+@pytest.mark.parametrize("words", ["verify", "show talk", "resume talk --trust-log", "cancel talk"])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_copy_without_the_write_ahead_log_says_what_is_missing(
+    run_cli: RunCli, work_dir: Path, words: str, is_empty: bool
+) -> None:
+    """Of a log that is in use and was begun lately, the file alone has no tables: the error says so, and how
+    to copy such a log. Nothing is written to the copy."""
+    with Engine("quickstart", log="used.db") as engine:
+        engine.run("1+1", conversation="talk")
+        data = b"" if is_empty else (work_dir / "used.db").read_bytes()
+    (work_dir / "copy.db").write_bytes(data)
+    result = run_cli(*words.split(), "--log", "copy.db")
+    assert (result.code, result.out) == (2, "")
+    assert "copy.db has no tables and no records of a log" in result.err
+    assert "copy.db-wal" in result.err
+    assert '".backup copy.db"' in result.err
+    assert (work_dir / "copy.db").read_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_runs import RunCli
 
 from toolchart import Engine
 
@@ -47,3 +48,13 @@ def test_ctrl_c_stops_a_rerun_and_keeps_its_results(tmp_path: Path, source: list
     assert "cancelled; the report has the 3 results until now" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "b.json").exists()
+
+
+def test_a_rerun_from_the_log_alone_names_the_way_on(run_cli: RunCli) -> None:
+    """Below a report of `--offline` in which something diverged stands how a model or a tool answers instead;
+    nowhere else."""
+    run_cli("run", "quickstart", "17 * 27", "--conversation", "monday")
+    way_on = "a model gives it with --spec FILE and without --offline, a tool with --live-tool NAME"
+    diverged = run_cli("rerun", "--offline", "--set", "limits.max_iterations=1")
+    assert (diverged.code, way_on in diverged.out) == (1, True)
+    assert way_on not in run_cli("rerun", "--offline").out

@@ -113,3 +113,11 @@ def test_a_fork_in_a_turn_asks_the_model_of_that_turn(run_cli: RunCli, work_dir:
     assert "(none)" not in table
     assert list_names("--model", "tiny") == ["in:k1", "in:k1~2", "again"]
     assert list_names("--model", "large") == []
+
+
+def test_two_groupings_at_once_are_refused(run_cli: RunCli) -> None:
+    """`--by day,model` is refused with the words that are allowed, and that one is named at a time."""
+    result = run_cli("stats", "--by", "day,model")
+    assert result.code == 2
+    text = " ".join(result.err.split())
+    assert "'day', 'model', 'handler', 'state', 'tool'. Name one at a time." in text

@@ -38,6 +38,23 @@ def make_python_entry(handler: str) -> dict[str, Any]:
     return {"name": "own", "implementation": {"type": "python", "handler": handler}}
 
 
+def test_a_script_is_read_by_check_and_doctor_and_named_at_its_line(run_cli: RunCli, work_dir: Path) -> None:
+    """A wrong key of a script fails `check`, `doctor` and `run`, each with file, line, the nearest key and
+    the allowed ones; each says it once."""
+    lines = ["llms:", "  m:", "    provider: scripted", "    model: m", "    rules:", "      - match: hi"]
+    lines += ["        replly: hello", "responses: [{llm: m}]", ""]
+    (work_dir / "agent.yaml").write_text("\n".join(lines), "utf-8")
+    problem = "agent.yaml:7: llms.m.rules[0].replly: unknown key 'replly'"
+    checked = run_cli("check", "agent.yaml")
+    assert (checked.code, checked.out.count(problem)) == (1, 1)
+    inspected = run_cli("doctor", "agent.yaml")
+    assert (inspected.code, inspected.out.count(problem)) == (1, 1)
+    started = run_cli("run", "agent.yaml", "hi")
+    assert (started.code, started.err.count(problem)) == (2, 1)
+    for text in (checked.out, inspected.out, started.err):
+        assert "did you mean 'reply'? known: call, match, on_error, reply, usage" in text
+
+
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("a handler that cannot be imported", {"registry": [make_python_entry("no_such:f")]}, "no_such"),
     ("a builtin that does not exist", {"registry": [{"name": "calculater"}]}, "calculator"),

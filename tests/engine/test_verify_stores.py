@@ -366,15 +366,18 @@ def test_a_database_without_a_log_gets_none(postgres: str, tmp_path: Path) -> No
 
 
 def test_files_of_other_programs_are_told_apart_and_stay(tmp_path: Path) -> None:
-    """A foreign SQLite file, another file and an empty one are foreign, and nobody changes them."""
+    """A foreign SQLite file and another file are foreign, an empty one is not: it may have been a log. Nobody
+    who reads changes them."""
     with contextlib.closing(sqlite3.connect(tmp_path / "foreign.db")) as db:
         db.execute("CREATE TABLE conversations_of_others (x)")
     (tmp_path / "text.db").write_text("hello", "utf-8")
     (tmp_path / "empty.db").write_bytes(b"")
     before = list_files(tmp_path)
-    for name in ("foreign.db", "text.db", "empty.db"):
+    for name in ("foreign.db", "text.db"):
         with pytest.raises(ForeignLog):
             open_store_for_reading(str(tmp_path / name))
+    with pytest.raises(LogUnavailable, match="has no tables and no records"):
+        open_store_for_reading(str(tmp_path / "empty.db"))
     with pytest.raises(ForeignLog):
         SqliteStore(tmp_path / "foreign.db")
     assert list_files(tmp_path) == before

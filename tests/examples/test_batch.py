@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -56,20 +57,54 @@ def test_the_report_of_the_next_night_is_printed_as_it_is(run_cli: RunCli, tmp_p
     assert textwrap.indent(done.err, "    ") in page
 
 
+def write_night_script(folder: Path) -> Path:
+    """The script of the page in a folder `bot`, with a command that notes the number of its process."""
+    page = (ROOT / "docs" / "batch.md").read_text("utf-8")
+    (script,) = re.findall(r'```sh title="night.sh"\n(.*?)```', page, re.DOTALL)
+    bot = folder / "bot"
+    for place in (bot / "nights", bot / ".venv" / "bin"):
+        place.mkdir(parents=True)
+    (bot / "night.sh").write_text(script.replace("/srv/bot", shlex.quote(str(bot))), "utf-8")
+    command = bot / ".venv" / "bin" / "toolchart"
+    lines = ("#!/bin/sh", "echo $$ >pid", f'exec {shlex.quote(sys.executable)} -m toolchart "$@"', "")
+    command.write_text("\n".join(lines), "utf-8")
+    command.chmod(0o700)
+    return bot
+
+
+def make_environment() -> dict[str, str]:
+    """The environment of the script."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TOOLCHART_LOG", None)
+    return environment
+
+
+def test_who_stops_the_script_for_cron_stops_its_batch(tmp_path: Path) -> None:
+    """When the script is ended by its number, its batch is ended before it; the night is gone on with next
+    time."""
+    bot = write_night_script(tmp_path)
+    (bot / "agent.yaml").write_text(AGENT.replace("model: m,", "model: m, latency_s: 4,"), "utf-8")
+    inputs = bot / "nights" / "2026-11-28.jsonl"
+    inputs.write_text(json.dumps({"key": "k1", "message": "Sum up Monday."}), "utf-8")
+    with subprocess.Popen(["sh", bot / "night.sh"], env=make_environment()) as script:
+        until = time.monotonic() + 60
+        while not (bot / ".toolchart" / "log.db").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(1.0)  # the turn has begun
+        batch = int((bot / "pid").read_text("utf-8"))
+        script.terminate()
+        assert script.wait(60) == 3
+        with pytest.raises(ProcessLookupError):
+            os.kill(batch, 0)
+    assert inputs.exists()
+
+
 def test_the_script_for_cron_goes_on_with_a_night_that_was_not_done(tmp_path: Path) -> None:
     """The script of the page, in another folder than cron starts in: a night without its answers stays and is
     gone on with, under its own name and in the log of the script's folder; then it is moved away."""
-    page = (ROOT / "docs" / "batch.md").read_text("utf-8")
-    (script,) = re.findall(r'```sh title="night.sh"\n(.*?)```', page, re.DOTALL)
-    bot, home = tmp_path / "bot", tmp_path / "home"
-    for folder in (bot / "nights", bot / ".venv" / "bin", home):
-        folder.mkdir(parents=True)
-    (bot / "night.sh").write_text(script.replace("/srv/bot", shlex.quote(str(bot))), "utf-8")
-    command = bot / ".venv" / "bin" / "toolchart"
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m toolchart "$@"\n', "utf-8")
-    command.chmod(0o700)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("TOOLCHART_LOG", None)
+    bot, home = write_night_script(tmp_path), tmp_path / "home"
+    home.mkdir()
+    environment = make_environment()
     night = json.dumps({"key": "k1", "message": "Sum up Monday."})
     (bot / "nights" / "2026-11-28.jsonl").write_text(night, "utf-8")
 

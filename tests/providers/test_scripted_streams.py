@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reply_comparison import drop_digest
 
+from toolchart.engine import Engine
 from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.models import LLMConfig
@@ -134,22 +135,26 @@ RULE = {"match": "a", "reply": "b"}
 @pytest.mark.parametrize(
     ("settings", "place", "hint"),
     [
-        ({"rules": [{**RULE, "usage": {}}]}, "rules.0.usage: unknown key 'usage'", "known: call, match, "),
-        ({"rules": [{**RULE, "replay": "c"}]}, "rules.0.replay: unknown key", "did you mean 'reply'"),
+        ({"rules": [{**RULE, "cut": True}]}, "rules[0].cut: unknown key 'cut'", "known: call, match, "),
+        (
+            {"rules": [{**RULE, "replay": "c"}]},
+            "rules[0].replay: unknown key",
+            "did you mean 'reply'? known: call, match, on_error, reply, usage",
+        ),
         (
             {"rules": [{**RULE, "call": {"name": "x", "argument": {}}}]},
-            "rules.0.call.argument: unknown key",
+            "rules[0].call.argument: unknown key",
             "did you mean 'arguments'",
         ),
-        ({"replies": ["a", {"usge": {}}]}, "replies.1.usge: unknown key", "did you mean 'usage'"),
+        ({"replies": ["a", {"usge": {}}]}, "replies[1].usge: unknown key", "did you mean 'usage'"),
         (
             {"replies": [{"usage": {"prompt": 1}}]},
-            "replies.0.usage.prompt: unknown key",
+            "replies[0].usage.prompt: unknown key",
             "known: cached, cost,",
         ),
         (
             {"replies": [{"tool_calls": [{"name": "x", "nr": 1}]}]},
-            "tool_calls.0.nr: unknown",
+            "tool_calls[0].nr: unknown",
             "known: arguments",
         ),
     ],
@@ -161,11 +166,32 @@ def test_an_unknown_key_of_a_script_names_the_allowed_ones(
     in a spec and in Python."""
     with pytest.raises(SpecError) as caught:
         create_provider(LLMConfig.model_validate({"provider": "scripted", **settings}), resolve=str)
-    assert str(caught.value).startswith("scripted provider: ")
+    assert str(caught.value).startswith("llms.*.")
     assert place in str(caught.value)
     assert f"\n  {hint}" in str(caught.value)
     with pytest.raises(SpecError, match="unknown key"):
         ScriptedProvider(settings.get("replies", ()), rules=settings.get("rules", ()))
+
+
+def test_a_pattern_that_is_none_is_named_with_its_place() -> None:
+    """What is no regular expression in a rule is refused when the script is read, in a spec and in Python."""
+    rules = [RULE, {"match": "(", "reply": "b"}]
+    with pytest.raises(SpecError, match=r"llms\.\*\.rules\[1\]\.match: '\(' is not a regular expression"):
+        create_provider(LLMConfig.model_validate({"provider": "scripted", "rules": rules}), resolve=str)
+    with pytest.raises(SpecError, match=r"scripted rule: match: '\(' is not a regular expression"):
+        ScriptedProvider(rules=rules)
+
+
+def test_rules_report_usage() -> None:
+    """Each answer of a rule with `usage`, a call and the answer after it, reports these tokens; one of a rule
+    without it reports none."""
+    call = {"name": "echo", "arguments": {"text": "hi"}}
+    rules = [{"match": "go", "call": call, "reply": "Done.", "usage": {"input": 30, "output": 5}}, RULE]
+    llms = {"model": {"provider": "scripted", "model": "m", "rules": rules}}
+    with Engine(agents.make_spec(llms=llms), log="memory") as engine:
+        turn = engine.run("go")
+        assert (turn.content, turn.usage.input, turn.usage.total) == ("Done.", 60, 70)
+        assert engine.run("a").usage.total is None
 
 
 def test_a_script_that_is_used_up_says_how_to_go_on() -> None:

@@ -95,7 +95,7 @@ def test_approving_with_a_key(run: Run, public: str, tmp_path: Path) -> None:
         ("--key", "other.pem", "--as", "anna"): "no such approver with this key",
         ("--key", "anna.pem", "--as", "ben"): "no such approver with this key",
         ("--key", "anna.pem"): "--key needs --as",
-        ("--key", "agent.yaml", "--as", "anna"): "others can read",
+        ("--key", "agent.yaml", "--as", "anna"): "no Ed25519 private key",
         ("--key", "gone.pem", "--as", "anna"): "cannot be read",
     }
     for words, message in refusals.items():

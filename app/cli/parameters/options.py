@@ -41,6 +41,8 @@ class NameChoice(click.Choice[str]):
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
             nearest = _suggest_nearest(value, map(str, self.choices))
+            if "," in str(value):
+                nearest = " Name one at a time."
             raise click.BadParameter(f"{error.message}{nearest}", ctx, param) from None
 
 

@@ -86,6 +86,7 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
         "target": [step.target for step in steps],
         "turn": [step.turn for step in steps],
         "by": [step.event.person for step in steps],
+        "is_signed": [step.event.is_signed for step in steps],
         "fired": [[[row.source or step.source, row.row] for row in step.fired] for step in steps],
         "active": [active[step.target] for step in steps],
         "asks": [[[ask.id, ask.effect] for ask in step.asks] for step in steps],

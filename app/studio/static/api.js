@@ -50,6 +50,11 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+// As `describe_decider` says in a terminal: a name without a signature is what whoever decided has given.
+export function nameDecider(by, isSigned) {
+  return by ? `${by}${isSigned === false ? " (unsigned)" : ""}` : "?";
+}
+
 export function showJson(value) {
   return make("pre", { tabindex: "0" }, typeof value === "string" ? value : JSON.stringify(value, null, 2));
 }

@@ -1,7 +1,7 @@
 // The calls and questions of all conversations that wait for a person. A card is never taken away under somebody's hands:
 // when its call no longer waits, it says so and stays until the person removes it.
 
-import { conversationPath, make, request, showJson } from "/static/api.js";
+import { conversationPath, make, nameDecider, request, showJson } from "/static/api.js";
 import { makeDecisionForm } from "/static/decision_form.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
@@ -199,7 +199,7 @@ function closeStale(known) {
     if (entry.isOpen && !known.has(key)) {
       const decision = decisions.get(key);
       const word = decision?.approved ? "approved" : "rejected";
-      close(entry, decision ? `${entry.isQuestion ? "answered" : word} by ${decision.by ?? "?"}` : "no longer waits", "");
+      close(entry, decision ? `${entry.isQuestion ? "answered" : word} by ${nameDecider(decision.by, decision.is_signed)}` : "no longer waits", "");
       if (!decision) {
         entry.note.textContent = "Its time ran out, or its turn was stopped. Nothing is left to decide.";
       }
@@ -252,7 +252,7 @@ async function showDecisions() {
   document.getElementById("undecided").hidden = rows.length > 0;
   document.getElementById("decided-wrap").hidden = !rows.length;
   document.querySelector("#decided tbody").replaceChildren(...rows.map((row) => make("tr", {},
-    make("td", {}, showTime(row.at)), make("td", {}, row.by ?? "?"),
+    make("td", {}, showTime(row.at)), make("td", {}, nameDecider(row.by, row.is_signed)),
     make("td", {}, ...nameDecision(row)), make("td", {}, row.tool),
     make("td", {}, row.answer ? make("code", {}, JSON.stringify(row.answer)) : row.reason ?? ""),
     make("td", {}, link(row.conversation)))));

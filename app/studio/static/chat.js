@@ -1,6 +1,6 @@
 // The chat: records of the log make the messages, deltas fill the one that is being written.
 
-import { conversationPath, make, makeKey, request, showJson } from "/static/api.js";
+import { conversationPath, make, makeKey, nameDecider, request, showJson } from "/static/api.js";
 import { makeDecisionForm } from "/static/decision_form.js";
 import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
@@ -227,7 +227,7 @@ function takeRecord(record) {
       break;
     }
     case "decided":
-      setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${event.by ?? "?"}`, event.approved ? "good" : "bad");
+      setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${nameDecider(event.by, Boolean(event.signature))}`, event.approved ? "good" : "bad");
       if (event.arguments) {
         calls.get(event.call_id)?.body.append(make("h3", {}, "Approved with"), showJson(event.arguments));
       }

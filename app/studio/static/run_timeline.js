@@ -1,7 +1,7 @@
 // The timeline of a run: one line for each record around the one that is shown. Idle time takes one line however
 // long it was, and what a sub-agent did is folded under the record that asked for it.
 
-import { conversationPath, make, request } from "/static/api.js";
+import { conversationPath, make, nameDecider, request } from "/static/api.js";
 
 const WINDOW = 20;     // records before and after the one that is shown
 const IDLE_S = 60;     // from here on a gap is a line of its own
@@ -19,7 +19,7 @@ export function formatSeconds(seconds) {
 }
 
 export function nameStep(steps, index) {
-  const person = steps.by[index] ? ` by ${steps.by[index]}` : "";
+  const person = steps.by[index] ? ` by ${nameDecider(steps.by[index], steps.is_signed[index])}` : "";
   return `${steps.seq[index]} ${steps.event[index]}${person}${steps.target[index] ? ` → ${steps.target[index]}` : ""}`;
 }
 

@@ -313,7 +313,8 @@ class _LineCheck:
         """
         seq = self.heading.records - self.missing if self.missing else None
         raise LogDamaged(
-            f"line {self.number} of {self._path}: {problem}",
+            f"line {self.number} of {self._path}: {problem}\n"
+            "  nothing of a file with such a line is read: take another copy of it, or export the log again",
             conversation=self.heading.conversation or None,
             seq=seq,
         )

@@ -344,9 +344,11 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
     Raises:
         ForeignLog: the file belongs to another program.
         NewerLog: a later release wrote it.
-        LogUnavailable: an earlier one did, in another form.
+        LogUnavailable: an earlier one did, in another form; or the file has no tables.
         LogDamaged: what is in it is not exactly what is in a log: see `check_own_schema`.
     """
+    if is_empty(db):
+        raise build_empty_error(path)
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     own_tables = tables & {"conversations", "records"}
@@ -365,6 +367,21 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
     check_own_schema(str(path), _list_objects(db), _list_own_objects())
+
+
+def is_empty(db: sqlite3.Connection) -> bool:
+    """Whether a database has no tables, and no program has given it a version."""
+    tables = int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    return not tables and not db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def build_empty_error(path: Path) -> LogUnavailable:
+    """The error of a file in which nothing was written yet, or that was copied without its `-wal`."""
+    return LogUnavailable(
+        f"{path} has no tables and no records of a log\n"
+        f"  a log that is in use has its newest records in a file beside it: copy that too, to "
+        f'{path.name}-wal, or make a backup: sqlite3 LOG ".backup {path.name}"'
+    )
 
 
 @cache
@@ -392,7 +409,7 @@ class SqliteStore(SqliteTables):
     their owner only.
 
     Args:
-        create: whether the file may be created.
+        create: whether the file and its tables may be created.
         durable: whether a commit is synced to the disk (`full`); else the system writes it later
             (`normal`): it survives a crash of the process, but not always one of the machine.
 
@@ -425,7 +442,7 @@ class SqliteStore(SqliteTables):
             if self._wal_path.exists():
                 self._has_doubtful_wal = self._wal_path.stat().st_size > 0
             self._db = connect(self.path)
-            self._prepare_schema()
+            self._prepare_schema(create=create)
             super().__init__(self.path, connect(self.path, reads_only=True))
             self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else LOOK_EVERY_S)
             # No process has locks on this file, so closing it drops none (see `_find_open_file`).
@@ -439,10 +456,10 @@ class SqliteStore(SqliteTables):
         self._transactions = {False: transactions[:2], True: transactions[2:]}
         """By whether it is synced, and then by whether it waits for another writer."""
 
-    def _prepare_schema(self) -> None:
+    def _prepare_schema(self, *, create: bool) -> None:
         """Set the durability, and create the tables."""
         self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-        if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if not create or not is_empty(self._db):
             check_identity(self._db, self.path)  # before anything is written into it
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA busy_timeout = 0")

@@ -18,7 +18,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolchart.engine.log.stores.base import Change
-from toolchart.engine.log.stores.sqlite import ErrorTranslation, SqliteTables, check_identity
+from toolchart.engine.log.stores.sqlite import (
+    ErrorTranslation,
+    SqliteTables,
+    build_empty_error,
+    check_identity,
+)
 from toolchart.states.errors import ForeignLog, LogConflict, LogDamaged, LogUnavailable
 
 _MAGIC = b"SQLite format 3\0"
@@ -126,11 +131,14 @@ def _check_header(path: Path) -> None:
 
     Raises:
         LogDamaged, ForeignLog: it does not.
+        LogUnavailable: it is empty.
     """
     with path.open("rb") as file:
         head = file.read(1 << 16)
     if head.startswith(_MAGIC):
         return
+    if not head:
+        raise build_empty_error(path)
     if all(words in head for words in _OWN_WORDS):
         raise LogDamaged(f"{path} does not begin as a SQLite file does")
     raise ForeignLog(f"{path} is no log of Toolchart: it is not a SQLite file")

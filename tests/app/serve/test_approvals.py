@@ -134,7 +134,9 @@ async def test_a_decided_call_leaves_the_list_and_says_who_decided() -> None:
     assert {(row["call_id"], row["approved"], row["reason"], row["is_changed"]) for row in rows} == {
         *((first, False, "not on a Friday", False), (second, True, None, True))
     }
-    assert {(row["by"], row["tool"], row["conversation"]) for row in rows} == {("decider", "echo", "c")}
+    assert {(row["by"], row["is_signed"], row["tool"], row["conversation"]) for row in rows} == {
+        ("decider", False, "echo", "c")
+    }
 
 
 async def test_a_call_of_a_chart_without_a_state_for_approvals_is_listed() -> None:
@@ -288,6 +290,7 @@ async def test_questions_of_charts_are_listed_and_answered() -> None:
         right = await client.post(path, json={"content": {"name": "Ada"}, "question": "ask_name"})
         assert (await client.get("/api/approvals")).json()["waiting"] == []
         (answer,) = (await client.get("/api/approvals/decisions")).json()["decisions"]
+    assert (answer["by"], answer["is_signed"]) == ("decider", None)
     assert (row["calls"], row["state"], question["question"]) == ([], "asking", "Who are you?")
     assert (question["effect"], question["then"], row["then"]) == ("ask_name", "error", "error")
     waited = datetime.fromisoformat(row["due"]) - datetime.fromisoformat(row["since"])

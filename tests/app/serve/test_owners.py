@@ -301,8 +301,8 @@ async def test_every_act_says_whose_it_is_wherever_people_look() -> None:
             "fork": ("anna", "owner"),
         }
         steps = (await people.send("anna", "GET", f"{path}/steps")).json()
-        said = [row for row in zip(steps["event"], steps["by"], strict=True) if row[1]]
-        assert said == [("turn_started", "anna"), ("decided", "owner")]
+        said = [row for row in zip(steps["event"], steps["by"], steps["is_signed"], strict=True) if row[1]]
+        assert said == [("turn_started", "anna", None), ("decided", "owner", False)]
         (waiting,) = (await people.send("anna", "GET", "/api/approvals")).json()["waiting"]
         assert (waiting["conversation"], waiting["author"]) == ("fork", "owner")
         listed = (await people.send("anna", "GET", "/conversations")).text

@@ -86,8 +86,8 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
             await other.route("**/events*", lambda route: route.abort())
             cards = page.locator("article.call")
             await cards.nth(2).locator("button.reject").click()
-            await cards.nth(2).get_by_text("rejected by owner").wait_for()
-            await other.get_by_text("rejected by owner").wait_for()
+            await cards.nth(2).get_by_text("rejected by owner (unsigned)").wait_for()
+            await other.get_by_text("rejected by owner (unsigned)").wait_for()
             (late,) = await other.evaluate(
                 """async (path) => {
                     const body = JSON.stringify({call_id: "call_1_0_2", approved: true});
@@ -101,7 +101,7 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
             await cards.nth(1).locator(".edit summary").click()
             await cards.nth(1).locator("textarea").fill('{"text": "B"}')
             await cards.nth(1).get_by_text("Approve with these").click()
-            await cards.nth(1).get_by_text("approved by owner").wait_for()
+            await cards.nth(1).get_by_text("approved by owner (unsigned)").wait_for()
             await other.locator("article.call").nth(0).locator("button.approve").click()
             await page.get_by_text("all is done").wait_for()
             for _ in range(2):
@@ -148,13 +148,18 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
             await cards.nth(1).get_by_text("approved", exact=True).wait_for()
             await page.get_by_text("with other arguments").wait_for()
             await expect(page.locator("#decided")).to_contain_text("not on a Friday")
+            await expect(page.locator("#decided")).to_contain_text("owner (unsigned)")
             await post("", {"message": "go", "conversation": "c2"})
             await page.locator("[data-conversation=c2] button.approve").wait_for()
             await post("/c2/decisions?wait=false", {"call_id": "call_1_0_0", "approved": False})
-            await page.locator("[data-conversation=c2]").get_by_text("rejected by owner").wait_for()
+            await (
+                page.locator("[data-conversation=c2]").get_by_text("rejected by owner (unsigned)").wait_for()
+            )
             await page.locator("[data-conversation=c2]").get_by_text("Remove").press("Enter")
             await expect(page.locator("[data-conversation=c2]")).to_have_count(0)
             await expect(page.locator("#count")).to_have_text("0 calls wait")
+            await page.goto(f"{url}/conversations/c2")
+            await page.get_by_text("decided by owner (unsigned)").first.wait_for()
 
 
 @only_long

@@ -9,10 +9,10 @@ import click
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_public_keys, read_seal_key
-from toolchart.app.cli.parameters.options import json_option, load_named_spec, log_option
+from toolchart.app.cli.parameters.options import format_command, json_option, load_named_spec, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
-from toolchart.engine.log.seal import Seal, encode_seal, find_lost_records, read_seal, write_seal
+from toolchart.engine.log.seal import Head, Seal, encode_seal, find_lost_records, read_seal, write_seal
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading.chart_differences import OwnCharts
 from toolchart.engine.reading.decisions import CheckedDecision, check_decisions
@@ -169,7 +169,7 @@ def command(
             name = find_conversation(store, conversation) if conversation is not None else None
             code, heads = _verify_conversations(store, name, as_json)
             if seal is not None:
-                code = max(code, _check_seal(store, seal, name, as_json))
+                code = max(code, _check_seal(store, seal, name, heads, as_json))
             if seal_to is not None and code == SUCCESS:
                 write_seal(seal_to, encode_seal(heads, SystemClock().now(), key))
             if policy is None or spec is None:
@@ -183,22 +183,27 @@ def command(
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _check_seal(store: Store, seal: Seal, name: str | None, as_json: bool) -> int:
+def _check_seal(
+    store: Store, seal: Seal, name: str | None, intact_heads: Sequence[Head], as_json: bool
+) -> int:
+    """Print what is missing of that which was sealed, and how many conversations are whole: they are intact,
+    too. Returns the exit code of what is missing; damage of what is there was found before."""
     damages = list(find_lost_records(store, seal, name))
     for damage in damages:
         _print_damage(damage, as_json)
     if not as_json:
-        count = sum(name in (None, head[0]) for head in seal.heads)
+        sealed_names = {head[0] for head in seal.heads if name in (None, head[0])}
+        whole_names = sealed_names.intersection(head[0] for head in intact_heads)
+        whole_names.difference_update(damage.conversation for damage in damages)
         unsigned = "" if seal.key else "; the seal is not signed, so nothing shows who wrote it"
         print_notice(
-            f"{count - len(damages)} of {count} sealed conversations have all that was sealed{unsigned}"
+            f"{len(whole_names)} of {len(sealed_names)} sealed conversations are intact and have all that "
+            f"was sealed{unsigned}"
         )
     return DAMAGED_LOG if damages else SUCCESS
 
 
-def _verify_conversations(
-    store: Store, conversation: str | None, as_json: bool
-) -> tuple[int, list[tuple[str, int, str]]]:
+def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> tuple[int, list[Head]]:
     """Verify one conversation or all. Returns the exit code, and the heads of those that are intact."""
     names = [conversation] if conversation is not None else None
     damaged_count = unchecked_count = 0
@@ -219,6 +224,12 @@ def _verify_conversations(
             f"{len(heads)} conversations with {sum(count for _, count, _ in heads)} records are intact; "
             f"{damaged_count} are damaged" + (f"; {unchecked_count} not checked" if unchecked_count else "")
         )
+        if damaged_count and heads:
+            export = format_command("export", "--format", "jsonl")
+            print_notice(
+                "restore the log from a backup, or keep the intact conversations:\n"
+                f"  {export} > intact.jsonl; toolchart import intact.jsonl --log new.db"
+            )
     if damaged_count:
         return DAMAGED_LOG, heads
     return USAGE_ERROR if unchecked_count else SUCCESS, heads

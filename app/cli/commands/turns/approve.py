@@ -77,7 +77,8 @@ def command(
     Where the conversation was submitted to workers (`toolchart submit`), the decision is left for them: they
     run the call and go on, and nothing runs here. --run-here has it run here all the same.
 
-    A decision can be signed (--key, --as). Who has the private key can decide in its owner's name.
+    The log says who decided: NAME of --as, else `command line`. A name alone proves nothing. With --key the
+    decision is signed; who has the private key can decide in its owner's name.
 
     \b
     Example:  toolchart approve 5f0c --spec agent.yaml
@@ -91,6 +92,13 @@ def command(
         raise click.UsageError("--deny and --args cannot be used together.")
     if deny and definition is not None:
         raise click.UsageError("--deny and --definition cannot be used together.")
+    if choice.approver_name and choice.signer is None:
+        print_notice(
+            f"--as {choice.approver_name} without --key: the decision is not signed, so the name proves "
+            "nothing\n"
+            "  to sign: toolchart approve --new-key FILE, put its public key under `approvers` in the agent "
+            "spec, then decide with --key FILE"
+        )
     with open_log(choice.log) as store:
         name = find_conversation(store, conversation)
         decision = Decided(

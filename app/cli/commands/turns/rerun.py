@@ -173,6 +173,12 @@ def _print_report(report: RerunReport, form: str, output: str | None) -> None:
     print_notice(_format_totals(report))
 
 
+_WAY_ON = """\
+what diverged needs an answer that the log does not have:
+  a model gives it with --spec FILE and without --offline, a tool with --live-tool NAME"""
+"""Below a report without a model."""
+
+
 def _format_table(report: RerunReport) -> str:
     from toolchart.engine.rerun.rendering import describe_difference
 
@@ -184,7 +190,8 @@ def _format_table(report: RerunReport) -> str:
         for result in report.results
         if not result.is_accepted and result.first is not None
     ]
-    return "\n".join([*lines, "", _format_totals(report)])
+    has_gap = report.is_offline and any(result.status == "diverged" for result in report.results)
+    return "\n".join([*lines, "", _format_totals(report), *([_WAY_ON] if has_gap else [])])
 
 
 def _format_result(result: RerunResult, width: int, room: int) -> str:
