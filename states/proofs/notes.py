@@ -36,12 +36,17 @@ def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
 
 
 def _find_idle_rows(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """Rows whose event never arrives in their state: inherited ones, or ones kept for a later change."""
+    """Rows whose event never arrives in their state.
+
+    Those of a chart that this one extends are left out: nobody can delete them here, and a state of the base
+    often leaves an event to a new state. Where the lines are not known, neither is whose row it is.
+    """
     entered_states = graph.list_entered_states()
-    for state, body, _ in walk_states(chart):
+    for state, body, place in walk_states(chart):
         for row, transition in enumerate(body.get("transitions") or ()):
             event = str(transition.get("event") or "")
-            if state in entered_states and not can_arrive(graph, state, event):
+            is_own = not chart.lines or (*place, "transitions", row) in chart.lines
+            if state in entered_states and is_own and not can_arrive(graph, state, event):
                 yield Finding(
                     kind="idle",
                     state=state,

@@ -55,6 +55,20 @@ def test_shipped_charts_have_no_notes_about_order(name: str) -> None:
     assert "order" not in kinds
 
 
+def test_rows_that_a_chart_inherits_are_no_note(tmp_path: Path) -> None:
+    """A row whose event never arrives is named where it stands in the chart. One of a chart that it extends
+    cannot be deleted there, and is not named: the shipped charts have no such note at all."""
+    for base in ("approval", "full", "tool_loop"):
+        rows = "transitions: [{event: decided, target: error}]"
+        text = f"name: mine\nextends: {base}\nstates:\n  executing:\n    {rows}\n"
+        path = tmp_path / f"{base}.yaml"
+        path.write_text(text, "utf-8")
+        notes = [note for note in check(load_chart(path)).notes if note.kind == "idle"]
+        assert [(note.state, note.event, note.line) for note in notes] == [("executing", "decided", 5)]
+    kinds = {note.kind for name in list_shipped_charts() for note in check(load_chart(name)).notes}
+    assert "idle" not in kinds
+
+
 def list_order_notes(first_guard: str, second_guard: str, *, has_else: bool = False) -> list[Finding]:
     """The notes about order for a state with two guarded rows of the event `replied`."""
     rows: Rows = [
@@ -365,7 +379,7 @@ def test_mutated_charts_give_findings(name: str) -> None:
 
     The short form takes some of the mutants of a long chart, spread evenly over its states.
     """
-    chart = load_chart(name)
+    chart = make_chart(load_chart(name).document)  # without lines: inherited rows are named too
     idle = {f"{note.state}/{note.event}" for note in check(chart).notes if note.kind == "idle"}
     found_count, missed_mutants = 0, []
     mutants = list(make_mutants(chart.document))

@@ -149,8 +149,8 @@ def test_a_reply_within_the_budget_of_calls_runs() -> None:
     ],
 )
 def test_the_model_reads_which_arguments_a_decision_gave(asked: Any, decided: Any, shown: Any) -> None:
-    """A call that ran with arguments of a decision says so, with the default of what it left out. One that was
-    repaired, and approved as it was, says nothing."""
+    """A call that ran with arguments of a decision says so, with the default of what it left out. One that
+    was repaired, and approved as it was, says nothing."""
     results: list[Any] = []
 
     @tool(requires_approval=True)
