@@ -142,10 +142,11 @@ async def run_message(site: Site, engine: Engine, message: str, **options: Any) 
         except LogConflict as error:
             if not key:
                 raise
+            # Read before the message is looked for: the second look sees what is written between the two.
+            newest = engine.store.read_last_line(conversation)
             if engine.once.find_message(conversation, key) is None:
-                newest = engine.store.read_last_line(conversation)
-                has_gone_on = (None if newest is None else newest[0]) != follows
-                # Where it has not, another server may be about to write the first record of the same request.
+                has_gone_on = follows is not None and (newest is None or newest[0] != follows)
+                # Where it has not, another server may be about to write the turn of the same request.
                 if has_gone_on or not isinstance(error, LeaseHeld):
                     raise
         if site.is_stopping:

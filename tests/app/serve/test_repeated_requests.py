@@ -22,7 +22,9 @@ from toolchart.app.server.openai_api.response_ids import ResponseName
 from toolchart.app.server.repeated_requests import get_kept_answers
 from toolchart.app.server.site import Limits, Site
 from toolchart.engine import Engine
+from toolchart.engine.turns.once import SingleRuns
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.errors import LeaseHeld
 from toolchart.states.messages import Reply, Request, ToolCall
 
 
@@ -301,6 +303,42 @@ async def test_two_servers_on_one_log_run_one_turn(path: str, body: dict[str, An
         assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
         assert all("whole" in answer.text for answer in answers)
         assert (model.requests, count_turns(sites[0])) == (1, 1)
+
+
+async def test_a_turn_that_another_server_writes_just_now_is_waited_for(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two servers on one log, one finds the conversation held and its message nowhere. Right after that
+    the other writes the turn of the same request: it is read, and nobody is refused."""
+    body, model = DOORS["/ag-ui"], ActingModel(answer_whole)
+    first, second = (make_acting_site(tmp_path / "log.db", model) for _ in range(2))
+
+    async with open_client(first) as client:
+        answers = [await client.post("/ag-ui", json=body, headers=key("k1"))]
+    # What the second server looked at before the first had written; each look happens once.
+    looks = ["find_said", "arun", "find_message"]
+    arun, find_said, find_message = Engine.arun, SingleRuns.find_said, SingleRuns.find_message
+
+    async def find_nothing_said(*args: Any) -> Any:
+        return await find_said(*args) if "find_said" not in looks else looks.remove("find_said")
+
+    async def find_held(engine: Engine, message: str, **options: Any) -> Any:
+        if "arun" not in looks:
+            return await arun(engine, message, **options)
+        looks.remove("arun")
+        raise LeaseHeld("thread", "another server", 0.0, 1.0)
+
+    def find_no_message(*args: Any) -> Any:
+        return find_message(*args) if "find_message" not in looks else looks.remove("find_message")
+
+    monkeypatch.setattr(Engine, "arun", find_held)
+    monkeypatch.setattr(SingleRuns, "find_said", find_nothing_said)
+    monkeypatch.setattr(SingleRuns, "find_message", find_no_message)
+    async with open_client(second) as client:
+        answers.append(await client.post("/ag-ui", json=body, headers=key("k1")))
+        assert (model.requests, count_turns(second)) == (1, 1)
+    assert [(answer.status_code, "whole" in answer.text) for answer in answers] == [(200, True)] * 2
+    assert looks == []
 
 
 @pytest.mark.parametrize(("path", "body"), STREAMED)
