@@ -23,7 +23,7 @@ class PageLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PAGES = (
-    PageLink(path="/conversations", title="Conversations"),
+    PageLink(path="/conversations", title="Runs"),
     PageLink(path="/chat", title="Chat"),
     PageLink(path="/approvals", title="Approvals"),
     PageLink(path="/tools", title="Tools"),
