@@ -1,16 +1,28 @@
-"""The steps of a conversation from a number on, also as they are written, and the kinds of its effects."""
+"""The steps of a conversation from a number on, also as they are written and in columns, and the kinds of its
+effects."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+import re
+from collections.abc import AsyncGenerator, Hashable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
-from toolchart.states.events import CONFIGURATION_TYPES, Configured, Decided, Forked
+from toolchart.states.events import (
+    CONFIGURATION_TYPES,
+    AgentFailed,
+    CallsStarted,
+    Configured,
+    Decided,
+    Failed,
+    Forked,
+    Replied,
+)
 from toolchart.states.ports import Store
 
 
@@ -108,7 +120,52 @@ def read_kinds(store: Store, conversation: str) -> dict[str, str]:
     return record.kinds if record is not None else {}
 
 
-# -- as a page marks them ------------------------------------------------------------------------
+# -- as a page draws them ------------------------------------------------------------------------
+
+_LABEL_SIZE = 160
+"""Characters of a label; an arrow of three dots ends a longer one."""
+
+
+class StepCall(msgspec.Struct, frozen=True):
+    """A call in a reply."""
+
+    id: Any = ""
+    name: Any = ""
+    arguments: Any = None
+    raw: Any = None
+
+
+class StepReply(msgspec.Struct, frozen=True):
+    """A reply of a model."""
+
+    content: Any = None
+    tool_calls: tuple[StepCall, ...] = ()
+    finish_reason: Any = ""
+    model: Any = None
+    usage: dict[str, Any] | None = None
+
+
+class StepSettings(msgspec.Struct, frozen=True):
+    """The settings of a turn."""
+
+    model: Any = ""
+
+
+class StepResult(msgspec.Struct, frozen=True):
+    """The result of a call."""
+
+    success: Any = True
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: Any = None
+    execution_time_ms: Any = None
+
+
+class StepVerdict(msgspec.Struct, frozen=True):
+    """What a review says about a call."""
+
+    call_id: Any = ""
+    ruling: Any = ""
+    reason: Any = None
 
 
 class StepEvent(msgspec.Struct, frozen=True):
@@ -120,6 +177,23 @@ class StepEvent(msgspec.Struct, frozen=True):
     author: Any = ""
     by: Any = ""
     signature: Any = None
+    message: Any = ""
+    settings: StepSettings | None = None
+    reply: StepReply | None = None
+    kind: Any = ""
+    result: StepResult | None = None
+    outcome: Any = ""
+    call_id: Any = ""
+    calls: Any = ()
+    approved: Any = None
+    reason: Any = None
+    verdicts: tuple[StepVerdict, ...] = ()
+    content: Any = None
+    value: msgspec.Raw = msgspec.Raw(b"")
+    conversation: Any = ""
+    usage: dict[str, Any] | None = None
+    parent: Any = None
+    seq: Any = None
 
     @property
     def is_signed(self) -> bool | None:
@@ -130,6 +204,16 @@ class StepEvent(msgspec.Struct, frozen=True):
     def person(self) -> str:
         """Who did it, as `ReadRecord.author` says."""
         return str(self.author or self.by or "")
+
+    @property
+    def paid_usage(self) -> dict[str, Any] | None:
+        """Tokens and cost that it brought."""
+        return self.reply.usage if self.reply is not None else self.usage
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it says that something failed; a call that was denied has not."""
+        return self.type in (Failed.TYPE, AgentFailed.TYPE) or self.outcome in ("failed", "timed_out")
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -145,10 +229,16 @@ class StepAsk(msgspec.Struct, frozen=True):
 
     id: int = 0
     effect: str = ""
+    messages: Any = 0
+    """Of a model call: how many messages its request has."""
+    calls: Any = ()
+    """Of `run_tools` and `ask_approval`: the calls that it is about."""
+    refused: Any = ()
+    """Of `run_tools`: the calls that are not run."""
 
 
 class StepView(msgspec.Struct, frozen=True):
-    """As much of a record as a page marks; reading the rest of 10,000 records would take seconds."""
+    """As much of a record as a page draws; reading the rest of 10,000 records would take seconds."""
 
     seq: int
     at: str
@@ -160,10 +250,12 @@ class StepView(msgspec.Struct, frozen=True):
     asks: tuple[StepAsk, ...] = ()
     cancels: tuple[int, ...] = ()
     late: bool = False
+    calls: tuple[str, ...] = ()
     ended: Any = None
 
 
 _decode_view = msgspec.json.Decoder(StepView).decode
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator[StepView]:
@@ -172,4 +264,200 @@ def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator
         try:
             yield _decode_view(line)
         except (msgspec.DecodeError, UnicodeError):
-            return
+            # Half a pair of surrogates is valid JSON that this decoder refuses: a page shows another character.
+            halves = _SURROGATE.sub(rb"\\ufffd", line)
+            if halves == line:
+                return
+            try:
+                yield _decode_view(halves)
+            except (msgspec.DecodeError, UnicodeError):
+                return
+
+
+class _Table:
+    """Values that occur often, each once; a column has their places."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._places: dict[Hashable, int] = {}
+
+    def find(self, value: Hashable) -> int:
+        place = self._places.get(value)
+        if place is None:
+            place = self._places[value] = len(self.rows)
+            self.rows.append(value)
+        return place
+
+
+class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps in columns, one value for each step; and lists of what few steps have, with the place of the
+    step in these columns first. What occurs often stands in a table once, and its place in the column.
+
+    A page holds 100,000 steps in this form, where as many objects would take half a gigabyte.
+    """
+
+    start: int
+    """Number of the first step."""
+    is_last: bool
+    """Whether no step that can be read follows."""
+    at: list[int]
+    """Milliseconds since 1970."""
+    turn: list[int]
+    event: list[int]
+    events: list[str]
+    target: list[int]
+    targets: list[str]
+    fired: list[int]
+    rows: list[tuple[tuple[str, int], ...]]
+    """The rows that fired: pairs of a state and the index of a row."""
+    answers: list[int]
+    """The effect that the event answers; 0 for none, and for an answer that came too late."""
+    label: list[str]
+    """What the event says, in at most 160 characters."""
+    asks: list[tuple[int, int, str, int, list[str]]]
+    """Step, effect, its name, how many messages its request has, and the calls that it is about."""
+    calls: list[tuple[int, str, str, str]]
+    """Step, call, tool, and the arguments."""
+    outcomes: list[tuple[int, str, str, float | None]]
+    """Step, the call that it answers, the outcome or decision, and the milliseconds that the tool took."""
+    started: list[tuple[int, list[str]]]
+    """Step, and the calls that begin."""
+    cancels: list[tuple[int, tuple[int, ...]]]
+    usage: list[tuple[int, float | None, float | None, float | None, float | None]]
+    """Step, tokens in, out, read from a cache, and cost."""
+    models: list[tuple[int, str]]
+    """Step, and the model that it names: that of a turn, or the one that answered."""
+    people: list[tuple[int, str, bool | None]]
+    """Step, who did it, and whether a decision is signed."""
+    failed: list[int]
+    ended: list[int]
+
+
+def read_step_columns(store: Store, conversation: str, start: int, limit: int) -> StepColumns:
+    """At most `limit` steps from number `start` on in columns, as far as they can be read."""
+    events, targets, rows = _Table(), _Table(), _Table()
+    columns = StepColumns(
+        start=start,
+        is_last=True,
+        events=events.rows,
+        targets=targets.rows,
+        rows=rows.rows,
+        **{name: [] for name in _LIST_COLUMNS},
+    )
+    steps = read_readable_steps(store, conversation, start)
+    for place, step in enumerate(islice(steps, limit)):
+        event = step.event
+        columns.at.append(_read_milliseconds(step.at))
+        columns.turn.append(step.turn)
+        columns.event.append(events.find(event.type))
+        columns.target.append(targets.find(step.target))
+        columns.fired.append(rows.find(tuple((row.source or step.source, row.row) for row in step.fired)))
+        columns.answers.append(0 if step.late or not isinstance(event.effect, int) else event.effect)
+        columns.label.append(_describe_event(event))
+        _add_rare(columns, place, step)
+    is_last = len(columns.at) < limit or next(steps, None) is None
+    return msgspec.structs.replace(columns, is_last=is_last)
+
+
+_LIST_COLUMNS = tuple(
+    name
+    for name in StepColumns.__struct_fields__
+    if name not in ("start", "is_last", "events", "targets", "rows")
+)
+
+
+def _add_rare(columns: StepColumns, place: int, step: StepView) -> None:
+    """What few steps have."""
+    event = step.event
+    for ask in step.asks:
+        calls = [*_list_texts(ask.calls), *_list_texts(ask.refused)]
+        messages = ask.messages if isinstance(ask.messages, int) else 0
+        columns.asks.append((place, ask.id, ask.effect, messages, calls))
+    if event.reply is not None:
+        for index, call in enumerate(event.reply.tool_calls):
+            id_ = step.calls[index] if index < len(step.calls) else str(call.id)
+            columns.calls.append((place, id_, str(call.name), _describe_arguments(call)))
+    if event.call_id:
+        decision = "" if event.approved is None else "approved" if event.approved else "denied"
+        took = _read_number(event.result.execution_time_ms) if event.result is not None else None
+        columns.outcomes.append((place, str(event.call_id), str(event.outcome or decision), took))
+    if event.type == CallsStarted.TYPE:
+        columns.started.append((place, _list_texts(event.calls)))
+    if step.cancels:
+        columns.cancels.append((place, step.cancels))
+    usage = event.paid_usage
+    if usage:
+        counts = [_read_number(usage.get(name)) for name in ("input", "output", "cached", "cost")]
+        columns.usage.append((place, counts[0], counts[1], counts[2], counts[3]))
+    model = event.settings.model if event.settings is not None else event.reply and event.reply.model
+    if model:
+        columns.models.append((place, str(model)))
+    if event.person:
+        columns.people.append((place, event.person, event.is_signed))
+    if event.has_failed:
+        columns.failed.append(place)
+    if step.ended is not None:
+        columns.ended.append(place)
+
+
+def _read_number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def _read_milliseconds(text: str) -> int:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _list_texts(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text[: 4 * _LABEL_SIZE].split())
+    return text if len(text) <= _LABEL_SIZE else text[: _LABEL_SIZE - 3] + "..."
+
+
+def _cut_json(data: msgspec.Raw) -> str:
+    """The beginning of a JSON value as it is stored; a text without its quotes."""
+    whole = bytes(data)
+    part = whole[: 4 * _LABEL_SIZE]
+    if part.startswith(b'"') and part == whole:
+        try:
+            return _cut(msgspec.json.decode(part))
+        except msgspec.DecodeError:
+            pass  # half a pair of surrogates
+    return _cut(part.decode("utf-8", "ignore"))
+
+
+def _describe_arguments(call: StepCall) -> str:
+    """The arguments of a call as `name=value, ...`."""
+    if not isinstance(call.arguments, dict):
+        return _cut(str(call.raw or ""))
+    texts = []
+    for name, value in call.arguments.items():
+        short = value[:_LABEL_SIZE] if isinstance(value, str) else value
+        texts.append(f"{name}={msgspec.json.encode(short).decode()[: _LABEL_SIZE * 2]}")
+        if sum(map(len, texts)) > _LABEL_SIZE:
+            break
+    return _cut(", ".join(texts))
+
+
+def _describe_event(event: StepEvent) -> str:
+    """What an event says, in a few words; empty where its name says it all."""
+    if event.reply is not None and event.type == Replied.TYPE:
+        text = event.reply.content or ""
+    elif event.result is not None:
+        return _cut_json(event.result.result) if event.result.success else _cut(str(event.result.error or ""))
+    elif event.verdicts:
+        odd = [item for item in event.verdicts if item.ruling != "run"]
+        text = "; ".join(str(item.reason or item.ruling) for item in odd)
+    elif event.type == Forked.TYPE:
+        text = f"from record {event.seq} of {event.parent}"
+    elif event.value:
+        return _cut_json(event.value)
+    else:
+        text = event.message or event.content or event.reason or ""
+    return _cut(text if isinstance(text, str) else msgspec.json.encode(text).decode())

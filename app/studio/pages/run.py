@@ -23,9 +23,10 @@ from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.reading.overview import read_children
-from toolchart.engine.reading.steps import read_readable_steps
+from toolchart.engine.reading.steps import read_readable_steps, read_step_columns
 from toolchart.engine.reading.visited_path import draw_conversation_path, find_active_states, read_chart
 from toolchart.states.core.encoding import encode
+from toolchart.states.diagram.effect_kinds import find_effect_kind
 from toolchart.states.effects import CallModel, compute_effect_digest
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.messages import Request as ModelRequest
@@ -64,35 +65,30 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/steps", "read")
 async def list_steps(request: Request) -> Response:
-    """The steps from `start` on in columns: number, time, event, target, rows, active states, effects."""
+    """At most `limit` steps from `start` on in columns: times, events, states, effects, calls, tokens."""
     store, name = get_log(request), find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
-    return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start))
+    most = get_site(request).limits.record_page
+    limit = max(1, reading.parse_number(request.query_params, "limit", most, most))
+    return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start, limit))
 
 
-def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[Any]]:
-    """Number, time, event, target, rows, active states and effects of each record from `start` on, as far as
-    they can be read."""
-    steps = list(read_readable_steps(store, conversation, start))
-    labels = {step.target for step in steps}
+def read_steps(store: Store, conversation: str, start: int, limit: int) -> dict[str, Any]:
+    """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with their
+    ancestors; and by name of an effect: its kind, for its colour."""
+    columns = read_step_columns(store, conversation, start, limit)
+    names = {ask[2] for ask in columns.asks}
     try:
-        active = find_active_states(read_chart(store, conversation), labels)
+        chart = read_chart(store, conversation)
+        active = find_active_states(chart, columns.targets)
+        kinds = {name: find_effect_kind(name, chart.vocabulary) for name in names}
     except LogDamaged:
-        active = {label: tuple(label.split("+")) for label in labels}
+        active = {label: tuple(label.split("+")) for label in columns.targets}
+        kinds = {name: find_effect_kind(name) for name in names}
     return {
-        "seq": [step.seq for step in steps],
-        "at": [step.at for step in steps],
-        "event": [step.event.type for step in steps],
-        "target": [step.target for step in steps],
-        "turn": [step.turn for step in steps],
-        "by": [step.event.person for step in steps],
-        "is_signed": [step.event.is_signed for step in steps],
-        "fired": [[[row.source or step.source, row.row] for row in step.fired] for step in steps],
-        "active": [active[step.target] for step in steps],
-        "asks": [[[ask.id, ask.effect] for ask in step.asks] for step in steps],
-        "answers": [0 if step.late else step.event.effect for step in steps],
-        "cancels": [step.cancels for step in steps],
-        "ended": [step.ended is not None for step in steps],
+        **msgspec.to_builtins(columns),
+        "active": [active[label] for label in columns.targets],
+        "kinds": kinds,
     }
 
 
