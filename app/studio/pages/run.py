@@ -58,7 +58,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     try:
         summary: Any = summarize_conversation(store, conversation)
     except ToolchartError:
-        summary = {"conversation": conversation, "state": "?", "parent": "", "owner": "", "author": ""}
+        summary = {"conversation": conversation, "state": "?", "parent": "", "owner": "", "author": "", "records": 0}
     drawing = draw_for_page(lambda: read_chart(store, conversation))
     return {"summary": summary, **drawing}
 
@@ -126,11 +126,13 @@ async def show_requests(request: Request) -> Response:
     digests."""
     store, name = get_log(request), find_named_conversation(request)
     seq = reading.parse_number(request.query_params, "seq", 0, 2**40)
-    return JsonAnswer({"requests": await asyncio.to_thread(derive_requests, store, name, seq)})
+    start = reading.parse_number(request.query_params, "from", 0, 2**40)
+    return JsonAnswer({"requests": await asyncio.to_thread(derive_requests, store, name, seq, start)})
 
 
-def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str, Any]]:
-    """The model requests that record `seq` asks for, whole: effect, host (`llms` entry), digest and request.
+def derive_requests(store: Store, conversation: str, seq: int, start: int = 0) -> list[dict[str, Any]]:
+    """The model requests that record `seq` asks for, whole: effect, host (`llms` entry), digest and request;
+    of its messages those from number `start` on.
 
     The log holds what each request is made of, and its digest. So requests are derived, and compared with it.
 
@@ -149,14 +151,14 @@ def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str,
             "effect": effect.id,
             "host": effect.host or (settings.service if settings else ""),
             "digest": compute_effect_digest(effect),
-            "request": _encode_request(effect.request),
+            "request": _encode_request(effect.request, start),
         }
         for effect in effects
         if isinstance(effect, CallModel) and effect.id in ids
     ]
 
 
-def _encode_request(request: ModelRequest) -> dict[str, Any]:
-    lists = {"messages": tuple(request.messages), "tools": tuple(request.tools)}
+def _encode_request(request: ModelRequest, start: int) -> dict[str, Any]:
+    lists = {"messages": tuple(request.messages)[start:], "tools": tuple(request.tools)}
     data: dict[str, Any] = encode(replace(request, options=dict(request.options), **lists))
     return data

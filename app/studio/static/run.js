@@ -1,285 +1,412 @@
-// The page of a run: a slider over the records marks the chart by toggling classes of its drawing.
+// The page of a run: its trace, its chart and one step, all of the same choice. The address names the step.
 
-import { conversationPath, make, request, showJson } from "/static/api.js";
-import { showParts } from "/static/parts.js";
-import { collectElements } from "/static/chart_marks.js";
-import { findEnds, listOpen } from "/static/run_effects.js";
-import { clearHeat, showHeat } from "/static/run_heat.js";
-import { offerRequests } from "/static/run_requests.js";
-import { offerComparison, offerForks, offerMessages, offerReruns } from "/static/run_tasks.js";
-import { readChildren, showTimeline } from "/static/run_timeline.js";
+import { conversationPath, make, request } from "/static/api.js";
+import { RunChart } from "/static/run_chart.js";
+import { Inspector } from "/static/run_inspector.js";
+import { Keys, openDialog } from "/static/run_keys.js";
+import { Overview, TraceList } from "/static/run_list.js";
+import { Panes } from "/static/run_panes.js";
+import { Steps } from "/static/run_steps.js";
+import { beginFork, offerForks, offerReruns, showComparisons, showForkLinks, showMessages } from "/static/run_tasks.js";
+import { formatCost, formatCount, formatSeconds, listVisible, Trace } from "/static/run_trace.js";
 
-const PLAY_MS = 500;
+const SOON_MS = 300;
 
 const root = document.getElementById("run");
 const conversation = root.dataset.conversation;
-const slider = document.getElementById("slider");
-const timeline = document.getElementById("timeline");
-const marks = document.getElementById("marks");
-let steps = { seq: [], at: [], event: [], target: [], fired: [], active: [], turn: [], by: [], is_signed: [], asks: [], answers: [], cancels: [], ended: [] };
-let effects = [];            // every effect with the steps between which it was open
-let children = new Map();    // effect id -> the sub-agents that it runs
-let firstVisits = new Map(); // element id or class -> index of its first visit
-let details = new Map();
-let player = null;
-let shown = -1;
+const rights = { mayChat: root.dataset.mayChat === "true", mayDebug: root.dataset.mayDebug === "true", mayApprove: root.dataset.mayApprove === "true" };
+const byId = (id) => document.getElementById(id);
+const ignore = () => {}; // a damaged record: the badge says so
 
-const elements = collectElements(document.getElementById("diagram"));
+const steps = new Steps(conversation);
+const trace = new Trace(steps);
+const panes = new Panes();
+const view = { withQuiet: false, state: null, text: "" };
+let visible = [];
+let choice = null;          // {steps, seq, row, isChild}
+let total = null;           // figures of the whole run
+let followsEnd = true;
 
-function noteVisits(from) {
-  for (let index = from; index < steps.seq.length; index += 1) {
-    for (const state of steps.active[index]) {
-      const key = `state ${state}`;
-      if (!firstVisits.has(key)) {
-        firstVisits.set(key, index);
-      }
-    }
-    for (const [source, row] of steps.fired[index]) {
-      const key = `row ${source} ${row}`;
-      if (!firstVisits.has(key)) {
-        firstVisits.set(key, index);
-      }
+const chart = new RunChart(byId("diagram"), { percent: byId("percent"), pickState });
+const list = new TraceList(byId("trace"), { select: (row, isFold) => chooseRow(row, !isFold), unfold: (row) => unfold(row, row.isFolded) });
+const overview = new Overview(byId("overview"), (turn, share) => {
+  const rows = visible.filter((row) => row.turn === turn && row.scale === turn);
+  const time = turn.from + share * ((turn.to ?? turn.from) - turn.from);
+  const row = rows.findLast((item) => item.from <= time) ?? turn;
+  chooseRow(row);
+});
+const inspector = new Inspector(byId("step"), { ...rights, changed: showEdits, decided: () => setTimeout(refresh, SOON_MS) });
+
+// -- what is seen ------------------------------------------------------------------------------------
+
+function matches(row) {
+  const text = view.text.toLowerCase();
+  return (!view.state || row.steps.activeStates(row.seq).includes(view.state) || row.steps.activeStates(row.begin).includes(view.state)) &&
+    (!text || `${row.name} ${row.detail} ${row.result ?? ""}`.toLowerCase().includes(text));
+}
+
+function showRows() {
+  const only = view.state || view.text ? matches : null;
+  visible = listVisible(trace, { withQuiet: view.withQuiet, only });
+  list.marked = view.state;
+  list.setRows(visible, trace.turns);
+  const quiet = trace.rows.filter((row) => row.kind === "quiet").length;
+  byId("row-count").textContent = view.withQuiet ? `hide ${quiet} quiet rows` : `show ${quiet} quiet rows`;
+  byId("quiet-rows").setAttribute("aria-pressed", view.withQuiet);
+  byId("quiet-rows").hidden = !quiet;
+  byId("only").hidden = !only;
+  byId("only").querySelector("span").textContent = view.state ? `Rows in the state ${view.state}` : `Rows with “${view.text}”`;
+}
+
+function rebuild() {
+  trace.build();
+  trace.setChildren(children);
+  showRows();
+  overview.setTrace(trace);
+  chart.noteVisits(steps);
+  if (choice) {
+    const row = findRow(choice.steps, choice.seq);
+    choice = { ...choice, row: row ?? choice.row };
+    list.choose(choice.row);
+    overview.mark(choice.row);
+  }
+}
+
+// -- the choice --------------------------------------------------------------------------------------
+
+// The row of a record, or the one that was begun or closed by the newest record before it.
+function findRow(own, seq) {
+  const rows = own === steps ? trace.rows : visible.filter((row) => row.steps === own);
+  return rows.find((row) => row.seq === seq && row.kind !== "quiet") ?? rows.find((row) => row.seq === seq) ??
+    rows.findLast((row) => row.begin <= seq);
+}
+
+function chooseRow(row, isLook = true) {
+  if (row) {
+    choose(row.steps, row.seq, row);
+    if (panes.isNarrow && isLook) {
+      panes.show("step");
     }
   }
 }
 
-function markChart(index) {
-  const active = new Set(steps.active[index].map((state) => `state ${state}`));
-  for (const [key, group] of elements) {
-    const isVisited = (firstVisits.get(key) ?? Infinity) <= index;
-    for (const element of group) {
-      element.classList.toggle("visited", isVisited);
-      element.classList.toggle("current", active.has(key));
-    }
-  }
-}
-
-async function readRecord(index) {
-  const seq = steps.seq[index];
-  if (!details.has(seq)) {
-    const page = await request(conversationPath(conversation, `/records?start=${seq}&limit=1`));
-    details.set(seq, page.records[0]);
-    if (details.size > 500) {
-      details.delete(details.keys().next().value);
-    }
-  }
-  return details.get(seq);
-}
-
-async function showDetails(index) {
-  const record = await readRecord(index);
-  if (index !== shown) {
-    return;
-  }
-  const guards = Object.entries(record.guards ?? {}).map(([text, truth]) => make("li", {},
-    make("span", { class: `badge ${truth ? "good" : "bad"}` }, truth ? "true" : "false"), " ", make("code", {}, text)));
-  document.getElementById("step").replaceChildren(
-    make("p", {}, make("strong", {}, record.event.type), ...(record.source ? [" in ", make("code", {}, record.source)] : []),
-      ...(record.target ? [" leads to ", make("code", {}, record.target)] : [])),
-    make("p", { class: "hint" }, `${record.at}, turn ${record.turn}, iteration ${record.iteration}`),
-    make("h3", {}, "Guards"),
-    guards.length ? make("ul", { class: "plain" }, ...guards) : make("p", { class: "empty" }, "None was asked."),
-    make("h3", {}, "Open effects"), showOpenEffects(index),
-    make("h3", {}, "Asked for"),
-    record.asks?.length ? showJson(record.asks) : make("p", { class: "empty" }, "Nothing."),
-    ...offerRequests(conversation, record),
-    ...showParts(record.event.reply?.parts ?? record.event.parts),
-    make("h3", {}, "Event"), showJson(record.event));
-}
-
-function showOpenEffects(index) {
-  const rows = listOpen(effects, index).map((row) => make("li", {}, make("code", {}, row.name),
-    make("span", { class: "hint" }, ` asked for by record ${steps.seq[row.index]}`)));
-  return rows.length ? make("ul", { class: "plain open" }, ...rows) : make("p", { class: "empty" }, "None.");
-}
-
-function show(index) {
-  shown = Math.min(Math.max(index, 0), steps.seq.length - 1);
-  if (shown < 0) {
+function choose(own, seq, row = findRow(own, seq)) {
+  if (!own.has(seq)) {
     return null;
   }
-  slider.value = shown;
-  const text = `${shown + 1} of ${steps.seq.length}`;
-  slider.setAttribute("aria-valuetext", `${text}: ${steps.event[shown]}${steps.target[shown] ? `, ${steps.target[shown]}` : ""}`);
-  document.getElementById("position").textContent = text;
-  markChart(shown);
-  showTimeline(timeline, steps, shown, children, show);
-  updateFork();
-  return showDetails(shown).catch((error) => {
-    document.getElementById("step").replaceChildren(make("p", { class: "problem" }, error.message));
-  });
-}
-
-async function load() {
-  const start = steps.seq.length;
-  const page = await request(conversationPath(conversation, `/steps?start=${start}`));
-  for (const key of Object.keys(steps)) {
-    steps[key].push(...page[key]);
+  choice = { steps: own, seq, row, isChild: own !== steps, total };
+  followsEnd = own === steps && seq === steps.to - 1;
+  const shown = row?.kind === "quiet" && !view.withQuiet ? visible.findLast((item) => item.steps === own && item.begin <= seq) : row;
+  list.choose(shown);
+  overview.mark(row);
+  if (own === steps) {
+    chart.show(steps, seq);
   }
-  noteVisits(start);
-  slider.max = Math.max(0, steps.seq.length - 1);
-  return steps.seq.length > start;
+  byId("position").textContent = own === steps ? `${seq + 1} of ${steps.to}` : `${seq} of ${own.conversation}`;
+  choice.open = own === steps ? trace.rows.filter((item) => item.begin <= seq && item.kind !== "turn" && item.kind !== "quiet" &&
+    (item.to === null || item.seq > seq)).slice(0, 20) : null;
+  nameStep();
+  return inspector.show(choice);
 }
 
-// What the newest step leaves open is derived by the server; a damaged log has no answer to it.
-async function loadOpenEffects() {
-  const answer = await request(conversationPath(conversation, "/open")).catch(() => ({ open: [] }));
-  effects = findEnds(steps, answer.open.map((row) => row.id));
-}
-
-async function loadChildren() {
-  children = await readChildren(conversation).catch(() => children);
-}
-
-async function loadMore() {
-  await Promise.all([loadOpenEffects(), loadChildren()]);
-  show(shown);
-}
-
-function stopPlaying() {
-  clearInterval(player);
-  player = null;
-  document.getElementById("play").textContent = "Play";
-}
-
-function play() {
-  if (player) {
-    stopPlaying();
-    return;
-  }
-  if (shown >= steps.seq.length - 1) {
-    show(0);
-  }
-  document.getElementById("play").textContent = "Pause";
-  player = setInterval(() => (shown >= steps.seq.length - 1 ? stopPlaying() : show(shown + 1)), PLAY_MS);
-}
-
-slider.addEventListener("input", () => show(Number(slider.value)));
-document.getElementById("play").addEventListener("click", play);
-document.getElementById("first").addEventListener("click", () => show(0));
-document.getElementById("back").addEventListener("click", () => show(shown - 1));
-document.getElementById("forward").addEventListener("click", () => show(shown + 1));
-document.getElementById("last").addEventListener("click", () => show(steps.seq.length - 1));
-document.addEventListener("keydown", (event) => {
-  const isField = ["INPUT", "TEXTAREA", "SELECT"].includes(event.target.tagName);
-  if (!isField && !event.altKey && !event.ctrlKey && !event.metaKey) {
-    if (event.key === "ArrowLeft") {
-      show(shown - 1);
-    } else if (event.key === "ArrowRight") {
-      show(shown + 1);
+let naming = null;
+function nameStep() {
+  clearTimeout(naming);
+  naming = setTimeout(() => {
+    const name = choice.isChild ? `#${choice.seq}@${encodeURIComponent(choice.steps.conversation)}` : `#${choice.seq}`;
+    if (location.hash !== name) {
+      history.replaceState(null, "", name);
     }
+  }, SOON_MS);
+}
+
+function move(by) {
+  const at = visible.indexOf(list.chosen);
+  chooseRow(visible[Math.min(visible.length - 1, Math.max(0, at + by))], false);
+}
+
+function moveTo(rows, isForward) {
+  const at = visible.indexOf(list.chosen);
+  const found = isForward ? rows.find((row) => visible.indexOf(row) > at) ?? rows[0] : rows.findLast((row) => visible.indexOf(row) < at) ?? rows.at(-1);
+  chooseRow(found, false);
+}
+
+function stepBy(by) {
+  if (choice) {
+    choose(choice.steps, Math.min(choice.steps.to - 1, Math.max(choice.steps.from, choice.seq + by)));
   }
-});
+}
 
-// -- heat --------------------------------------------------------------------------------------------
+function pickState(state) {
+  const wasPicked = view.state === state;
+  view.state = state;
+  showRows();
+  moveTo(visible.filter((row) => row.kind !== "turn"), wasPicked);
+}
 
-async function showMarks() {
-  const kind = marks.value;
-  document.getElementById("diagram").classList.toggle("hot", kind !== "path");
-  document.getElementById("heat-problem").textContent = "";
-  if (kind === "path") {
-    clearHeat(elements);
+function showAll() {
+  view.state = null;
+  view.text = "";
+  byId("find").value = "";
+  showRows();
+  list.choose(list.chosen);
+}
+
+// -- folding -----------------------------------------------------------------------------------------
+
+async function unfold(row, isOpen) {
+  if (!row || !(row.kind === "turn" || row.links)) {
     return;
   }
-  await showHeat(conversation, elements, kind);
+  row.isFolded = !isOpen;
+  if (isOpen && row.links) {
+    await Promise.all(row.links.filter((link) => !link.row || link.row === row).map((link) => readChild(row, link)));
+  }
+  showRows();
+  list.choose(list.chosen);
 }
 
-const reportHeat = (error) => { document.getElementById("heat-problem").textContent = error.message; };
-marks.addEventListener("change", () => showMarks().catch(reportHeat));
-
-// -- forks -------------------------------------------------------------------------------------------
-
-const forkPanel = document.getElementById("fork-panel");
-
-// The record that is shown, as far as a fork may change it: the message of its turn, and the result of its call.
-async function findStep() {
-  const start = steps.event.lastIndexOf("turn_started", shown);
-  const [record, beginning] = await Promise.all([readRecord(shown), start < 0 ? null : readRecord(start)]);
-  const event = record.event;
-  const isResult = event.type === "tool_finished" && Boolean(event.call_id);
-  return {
-    seq: steps.seq[shown],
-    beforeTurn: start < 0 ? null : steps.seq[start] - 1,
-    message: beginning?.event.message ?? null,
-    call: isResult ? event.call_id : null,
-    result: isResult ? JSON.stringify(event.result.success ? event.result.result : event.result.error, null, 2) : "",
-  };
+async function readChild(row, link) {
+  if (link.trace) {
+    return;
+  }
+  const own = new Steps(link.child.conversation);
+  await own.readNew();
+  const inner = new Trace(own, row.depth + 1, row.scale);
+  inner.build();
+  const answer = await request(conversationPath(link.child.conversation, "/children")).catch(() => ({ children: [] }));
+  inner.setChildren(answer.children);
+  link.trace = inner;
 }
 
-const showStepInFork = offerForks(conversation, findStep);
-
-function updateFork() {
-  const index = shown;
-  if (forkPanel.open && index >= 0) {
-    findStep().then((step) => (index === shown ? showStepInFork(step) : null)).catch(() => {});
+function foldHere() {
+  const row = list.chosen;
+  if (row && (row.kind === "turn" || row.links) && !row.isFolded) {
+    unfold(row, false);
+  } else if (row) {
+    const at = visible.indexOf(row);
+    chooseRow(visible.slice(0, at).findLast((item) => item.depth < row.depth), false);
   }
 }
 
-forkPanel.addEventListener("toggle", updateFork);
-offerReruns(conversation);
-offerMessages(conversation);
+// -- edits, and forks of them --------------------------------------------------------------------------
+
+function showEdits() {
+  const count = inspector.edits.size;
+  byId("edits").hidden = count === 0;
+  byId("fork-edits").replaceChildren(`Fork with ${count} edit${count === 1 ? "" : "s"} `, make("kbd", {}, "Enter"));
+  byId("edit-answer").replaceChildren();
+}
+
+async function forkEdits() {
+  if (!inspector.edits.size || byId("fork-edits").disabled) {
+    return;
+  }
+  byId("fork-edits").disabled = true;
+  byId("edit-answer").replaceChildren("forking...");
+  try {
+    const fork = await beginFork(conversation, steps, [...inspector.edits.values()]);
+    inspector.edits.clear();
+    byId("edit-answer").replaceChildren(...showForkLinks(conversation, fork));
+    byId("edit-answer").querySelector("a").focus();
+  } catch (error) {
+    byId("edit-answer").replaceChildren(make("span", { class: "problem" }, error.message));
+  } finally {
+    byId("fork-edits").disabled = false;
+  }
+}
+
+byId("fork-edits").addEventListener("click", forkEdits);
+byId("drop-edits").addEventListener("click", () => {
+  inspector.dropEdits();
+  inspector.show(choice);
+});
+const openFork = offerForks(conversation, steps, () => ({ seq: choice.isChild ? steps.to - 1 : choice.seq, edits: [...inspector.edits.values()] }));
+const openRerun = offerReruns(conversation);
 
 // -- what is known about the run ----------------------------------------------------------------------
 
+let children = [];
+
 async function verify() {
-  const badge = document.getElementById("verified");
+  const badge = byId("verified");
   const answer = await request(conversationPath(conversation, "/verify"));
   badge.textContent = answer.is_sound ? "hashes verified" : "damaged";
   badge.className = `badge ${answer.is_sound ? "good" : "bad"}`;
-  document.getElementById("damage").textContent = answer.problems.join("; ");
-}
-
-function count(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+  byId("damage").textContent = answer.problems.join("; ");
 }
 
 async function showFigures() {
   const row = await request(conversationPath(conversation));
-  const cost = row.usage.cost ? `, cost ${row.usage.cost.toFixed(4)}` : "";
-  const tokens = `${row.usage.input ?? 0} + ${row.usage.output ?? 0} tokens`;
-  document.getElementById("state").textContent = row.state;
-  document.getElementById("figures").textContent = `${count(row.turns, "turn")}, ${count(row.records, "record")}, ` +
-    `${count(row.model_calls, "model call")}, ${count(row.tool_calls, "tool call")}, ${tokens}${cost}, ${row.seconds.toFixed(1)} s` +
-    (row.models.length ? `, ${row.models.join(", ")}` : "");
+  const usage = row.usage;
+  total = usage;
+  const cached = usage.cached ? ` (${formatCount(usage.cached)} cached)` : "";
+  const hasTokens = usage.input || usage.output;
+  byId("state").textContent = row.is_running ? `running: ${row.state}` : row.state;
+  byId("figure-time").textContent = formatSeconds(row.seconds);
+  byId("figure-tokens").textContent = hasTokens ? `${formatCount(usage.input ?? 0)} → ${formatCount(usage.output ?? 0)}` : "not known";
+  byId("figure-tokens").title = `in → out${cached}`;
+  byId("figure-cost").textContent = usage.cost ? formatCost(usage.cost) : "not known";
+  byId("figure-models").textContent = row.models.join(", ") || "none";
+  const result = row.result;
+  inspector.waiting = { approvals: result?.pending_approvals ?? [], questions: result?.questions ?? [] };
+  const waits = inspector.waiting.approvals.length + inspector.waiting.questions.length;
+  byId("waits").hidden = !waits;
+  byId("waits").replaceChildren(`${waits} ${waits === 1 ? "waits" : "wait"} for a person `, make("kbd", {}, "w"));
 }
 
-async function showOrigin() {
-  const first = steps.event[0] === "forked" ? (await readRecord(0)).event : null;
-  offerComparison(conversation, first);
+function showWaiting() {
+  moveTo(visible.filter((row) => row.isOpen && row.kind === "person"), true);
 }
 
-await load();
-effects = findEnds(steps, []);
-await show(steps.seq.length - 1); // what is seen first comes first: the rest reads every record of the run
-const ignore = () => {}; // a damaged record: the badge says so
-verify().catch((error) => { document.getElementById("verified").textContent = error.message; });
-showFigures().catch(ignore);
-showOrigin().catch(ignore);
-loadMore().catch(ignore);
+byId("waits").addEventListener("click", showWaiting);
 
-// -- what is new -------------------------------------------------------------------------------------
+// -- keys ----------------------------------------------------------------------------------------------
 
-const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.seq.at(-1) ?? ""}`));
-let isLoading = false;
-let pause = null;
+function findDearest() {
+  const priced = trace.rows.filter((row) => row.kind === "model");
+  const worth = (row) => row.cost ?? ((row.input ?? 0) + (row.output ?? 0)) / 1e9;
+  chooseRow(priced.sort((a, b) => worth(b) - worth(a))[0], false);
+}
 
-function lookAgainSoon() {
-  clearTimeout(pause);
-  pause = setTimeout(() => {
-    Promise.all([loadMore(), showFigures()]).catch(ignore);
-    if (marks.value !== "path") {
-      showMarks().catch(reportHeat);
+function goTo() {
+  const dialog = openDialog("go");
+  byId("go-to").value = "";
+  byId("go-to").focus();
+  byId("go").onsubmit = () => {
+    const seq = Number(byId("go-to").value);
+    if (Number.isInteger(seq)) {
+      choose(steps, Math.min(steps.to - 1, Math.max(steps.from, seq)));
     }
-  }, 500);
+    dialog.close();
+  };
 }
+
+new Keys([
+  [["j", "ArrowDown"], "next row", () => move(1)],
+  [["k", "ArrowUp"], "row before", () => move(-1)],
+  [[".", "ArrowRight"], "next record", () => stepBy(1)],
+  [[",", "ArrowLeft"], "record before", () => stepBy(-1)],
+  [["Home"], "first row", () => chooseRow(visible[0], false)],
+  [["End", "G"], "last row", () => chooseRow(visible.at(-1), false)],
+  [["]"], "next turn", () => moveTo(visible.filter((row) => row.kind === "turn"), true)],
+  [["["], "turn before", () => moveTo(visible.filter((row) => row.kind === "turn"), false)],
+  [["n"], "next failure", () => moveTo(visible.filter((row) => row.isFailed), true)],
+  [["N"], "failure before", () => moveTo(visible.filter((row) => row.isFailed), false)],
+  [["w"], "what waits for a person", showWaiting],
+  [["$"], "the model call that cost most", findDearest],
+  [["s"], "next row in the same state", () => { const state = choice && steps.activeStates(choice.seq).at(-1); if (state) { pickState(state); } }],
+  [["x"], "show all rows again", showAll],
+  [["l"], "unfold the row", () => unfold(list.chosen, true)],
+  [["h"], "fold the row, or go to the row above it", foldHere],
+  [["q"], "quiet rows: show them or hide them", () => { view.withQuiet = !view.withQuiet; showRows(); list.choose(list.chosen); }],
+  [["/"], "find in this run", () => { byId("find").focus(); }],
+  [["g"], "go to a record by its number", goTo],
+  [["e"], "edit what is shown: message, arguments, result", () => { panes.show("step"); inspector.editFirst(); }],
+  [["Enter"], "fork with the edits; without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
+  [["f"], "fork with another model, prompt or settings", () => openFork(openDialog("fork"))],
+  [["r"], "run it again and compare", () => openRerun(openDialog("rerun"))],
+  [["c"], "forks of this run, and comparisons", () => { openDialog("compare"); showComparisons(conversation); }],
+  [["m"], "more: messages, chat, export", () => { openDialog("more"); showMessages(conversation); }],
+  [["1"], "fold or show the trace", () => panes.toggle("trace")],
+  [["2"], "fold or show the chart", () => panes.toggle("chart")],
+  [["3"], "fold or show the step", () => panes.toggle("step")],
+  [["+", "="], "make the chart larger", () => chart.zoom(1.2)],
+  [["-"], "make the chart smaller", () => chart.zoom(1 / 1.2)],
+  [["0"], "fit the chart", () => chart.fit()],
+  [["?"], "these keys", () => openDialog("keys")],
+]);
+
+byId("find").addEventListener("input", () => { view.text = byId("find").value.trim(); showRows(); });
+byId("find").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" || event.key === "Escape") {
+    if (event.key === "Escape") {
+      showAll();
+    }
+    byId("trace").focus();
+    moveTo(visible.filter((row) => row.kind !== "turn"), true);
+  }
+});
+
+const reportHeat = (error) => { byId("heat-problem").textContent = error.message; };
+byId("marks").addEventListener("change", () => {
+  byId("heat-problem").textContent = "";
+  chart.showHeat(conversation, byId("marks").value).catch(reportHeat);
+});
+
+// -- the run as it is, and as it goes on ------------------------------------------------------------------
+
+async function readOlder() {
+  while (steps.from > 0) {
+    await steps.readOlder();
+    rebuild();
+  }
+}
+
+async function readChildren() {
+  children = (await request(conversationPath(conversation, "/children"))).children;
+  trace.setChildren(children);
+  showRows();
+}
+
+async function refresh() {
+  await Promise.all([showFigures(), readChildren()]);
+  rebuild();
+  if (choice && (choice.row?.isOpen || choice.row?.kind === "person") && !inspector.edits.size) {
+    inspector.show({ ...choice, total });
+  }
+}
+
+async function openAddressed() {
+  const [, number, child] = /^#(\d+)(?:@(.+))?$/.exec(location.hash) ?? [];
+  if (number === undefined) {
+    const waiting = trace.rows.find((row) => row.isOpen && row.kind === "person");
+    return waiting ? choose(steps, waiting.seq, waiting) : choose(steps, steps.to - 1);
+  }
+  if (child) {
+    location.replace(`/conversations/${child}#${number}`);
+    return null;
+  }
+  while (!steps.has(Number(number)) && steps.from > 0) {
+    await steps.readOlder();
+    rebuild();
+  }
+  return choose(steps, steps.has(Number(number)) ? Number(number) : steps.to - 1);
+}
+
+addEventListener("hashchange", () => openAddressed());
+
+await steps.readNewest(Number(root.dataset.records));
+rebuild();
+chart.fit();
+await openAddressed(); // what is seen first comes first: the rest reads every record of the run
+root.dataset.ready = "true";
+verify().catch((error) => { byId("verified").textContent = error.message; });
+await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);
+if (choice) {
+  choice.total = total;
+  if (choice.row?.kind === "person" || choice.row?.kind === "model") {
+    inspector.show(choice);
+  }
+}
+readOlder().catch((error) => { byId("damage").textContent ||= error.message; });
+
+const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.to - 1}`));
+let isReading = false;
+let later = null;
 
 stream.addEventListener("record", async () => {
-  if (!isLoading) {
-    isLoading = true;
-    const wasAtEnd = shown === steps.seq.length - 1;
-    await load().finally(() => { isLoading = false; });
-    effects = findEnds(steps, effects.filter((row) => row.end === Infinity).map((row) => row.id));
-    show(wasAtEnd ? steps.seq.length - 1 : shown);
-    lookAgainSoon();
+  if (isReading) {
+    return;
   }
+  isReading = true;
+  const wasAtEnd = followsEnd;
+  await steps.readNew().catch(ignore).finally(() => { isReading = false; });
+  rebuild();
+  if (wasAtEnd) {
+    choose(steps, steps.to - 1);
+  }
+  byId("live").textContent = `record ${steps.to - 1}`;
+  clearTimeout(later);
+  later = setTimeout(() => refresh().catch(ignore), SOON_MS);
 });

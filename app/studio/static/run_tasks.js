@@ -1,4 +1,4 @@
-// What can be done with a run: read its messages, fork it, run it again, compare it.
+// What can be done with a run: fork it with edits, run it again, compare it, read its messages.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
 
@@ -37,15 +37,13 @@ async function readTranscript(conversation) {
 }
 
 // The recorded prompt stands in the form, so that it can be edited; unchanged it is no change.
-function fillPrompt(panel, form, conversation) {
-  panel.addEventListener("toggle", async () => {
-    if (panel.open && form && form.recordedSystem === undefined) {
-      form.recordedSystem = "";
-      const transcript = await readTranscript(conversation).catch(() => ({ system: "" }));
-      form.recordedSystem = transcript.system ?? "";
-      form.elements.system.value ||= form.recordedSystem;
-    }
-  });
+async function fillPrompt(form, conversation) {
+  if (form && form.recordedSystem === undefined) {
+    form.recordedSystem = "";
+    const transcript = await readTranscript(conversation).catch(() => ({ system: "" }));
+    form.recordedSystem = transcript.system ?? "";
+    form.elements.system.value ||= form.recordedSystem;
+  }
 }
 
 function submitTo(form, place, send) {
@@ -66,86 +64,86 @@ function submitTo(form, place, send) {
 
 // -- forks -----------------------------------------------------------------------------------------
 
-// `findStep` gives what the form needs of the record that is shown: {seq, beforeTurn, message, call, result}.
-export function offerForks(conversation, findStep) {
-  const panel = document.getElementById("fork-panel");
-  const form = document.getElementById("fork");
-  fillPrompt(panel, form, conversation);
-  submitTo(form, document.getElementById("fork-answer"), async () => {
-    const step = await findStep();
-    const fork = await beginFork(conversation, form, step);
-    return [make("p", {}, make("span", { class: "badge good" }, "forked"), " ",
-      make("a", { href: runPath(fork), class: "name" }, fork), " ",
-      make("a", { href: diffPath(conversation, fork) }, "Compare with this run"), " ",
-      make("a", { href: `/chat/${encodeURIComponent(fork)}` }, "Open in the chat"))];
-  });
-  return (step) => showStepInFork(form, step);
+const NO_CHANGES = { settings: {}, system: null };
+
+export function showForkLinks(conversation, fork) {
+  return [make("a", { href: runPath(fork), class: "name" }, fork), " ",
+    make("a", { href: diffPath(conversation, fork) }, "Compare with this run"), " ",
+    make("a", { href: `/chat/${encodeURIComponent(fork)}` }, "Open in the chat")];
 }
 
-async function beginFork(conversation, form, step) {
-  const changes = readChanges(form);
-  const message = form.elements.message.value;
-  if (step.message !== null && message !== step.message) {
-    return forkMessage(conversation, step, message, changes);
+// A fork with edits ({kind, seq, call, text}), with changes of the form, or both. `at` is the newest record that it shares;
+// null where the changes need another one.
+export async function beginFork(conversation, steps, edits, { changes = NO_CHANGES, at = null, others = {} } = {}) {
+  const message = edits.find((edit) => edit.kind === "message");
+  if (message) {
+    if (edits.length > 1) {
+      throw new Error("Another message begins its turn anew, so nothing else of the turn can be edited with it. Drop the other edits.");
+    }
+    return forkMessage(conversation, message, changes);
   }
-  const body = { ...changes, run_tools: form.elements.run_tools.checked, from_log: form.elements.from_log.checked };
-  let at = form.elements.at.value === "shown" ? step.seq : null;
-  if (step.call && form.elements.result.value !== step.result) {
-    body.results = { [step.call]: parseResult(form.elements.result.value) };
-    at = step.seq - 1;
+  const body = { ...changes, ...others, at };
+  for (const edit of edits) {
+    const name = edit.kind === "result" ? "results" : "arguments";
+    body[name] = { ...body[name], [edit.call]: parseJson(edit) };
   }
-  return (await request(conversationPath(conversation, "/fork?wait=false"), { ...body, at })).conversation;
+  if (edits.length) {
+    body.at = Math.min(...edits.map((edit) => edit.seq)) - 1;
+  }
+  return (await request(conversationPath(conversation, "/fork?wait=false"), body)).conversation;
 }
 
 // Another message: the fork shares what was before the turn, and hears the message as its next one.
-async function forkMessage(conversation, step, message, changes) {
+async function forkMessage(conversation, edit, changes) {
   const { llm = null, model = null, ...others } = changes.settings;
   if (changes.system !== null || Object.keys(others).length) {
     throw new Error("Another message begins a turn under the agent's own prompt and settings: change the message, " +
       "or prompt and settings, not both. Host and model may change with the message.");
   }
-  const fork = await request(conversationPath(conversation, "/fork"), { at: step.beforeTurn });
-  await request(conversationPath(fork.conversation, "/messages?wait=false"), { message, llm, model });
+  const fork = await request(conversationPath(conversation, "/fork"), { at: edit.seq - 1 });
+  await request(conversationPath(fork.conversation, "/messages?wait=false"), { message: edit.text, llm, model });
   return fork.conversation;
 }
 
-function parseResult(text) {
+function parseJson(edit) {
   try {
-    return JSON.parse(text);
+    return JSON.parse(edit.text);
   } catch {
-    throw new Error("The result of the call is not JSON; write a text in quotes.");
+    throw new Error(`The ${edit.kind === "result" ? "result" : "arguments"} that you edited ${edit.kind === "result" ? "is" : "are"} not JSON; write a text in quotes.`);
   }
 }
 
-function showStepInFork(form, step) {
-  if (!form) {
-    return;
-  }
-  document.getElementById("fork-shown").textContent = `record ${step.seq}, which is shown`;
-  const area = form.elements.message;
-  if (area.value === (form.shownMessage ?? "")) {
-    area.value = step.message ?? "";
-  }
-  form.shownMessage = step.message ?? "";
-  area.disabled = step.message === null;
-  document.getElementById("fork-result-field").hidden = !step.call;
-  if (form.shownCall !== step.call) {
-    form.shownCall = step.call;
-    form.elements.result.value = step.call ? step.result : "";
-  }
+// `find` gives {seq, edits}: the record that is shown, and what was edited.
+export function offerForks(conversation, steps, find) {
+  const form = document.getElementById("fork");
+  submitTo(form, document.getElementById("fork-answer"), async () => {
+    const { seq, edits } = find();
+    const others = { run_tools: form.elements.run_tools.checked, from_log: form.elements.from_log.checked };
+    const at = form.elements.at.value === "shown" ? seq : null;
+    const fork = await beginFork(conversation, steps, edits, { changes: readChanges(form), at, others });
+    return [make("p", {}, make("span", { class: "badge" }, "forked"), " ", ...showForkLinks(conversation, fork))];
+  });
+  return () => {
+    if (form) {
+      const { seq, edits } = find();
+      document.getElementById("fork-shown").textContent = `record ${seq}, which is shown` +
+        (edits.length ? `; with ${edits.length} edit${edits.length === 1 ? "" : "s"}, the record before what was edited` : "");
+      fillPrompt(form, conversation);
+    }
+  };
 }
 
 // -- reruns ----------------------------------------------------------------------------------------
 
-const KINDS = { same: "good", different: "warn", diverged: "warn", failed: "bad", skipped: "" };
+const KINDS = { same: "", different: "warn", diverged: "warn", failed: "bad", skipped: "" };
 
 export function offerReruns(conversation) {
   const form = document.getElementById("rerun");
-  fillPrompt(document.getElementById("rerun-panel"), form, conversation);
   submitTo(form, document.getElementById("rerun-answer"), async () => {
     const body = { ...readChanges(form), offline: !form.elements.live.checked };
     return showRerun(await request(conversationPath(conversation, "/rerun"), body));
   });
+  return () => fillPrompt(form, conversation);
 }
 
 function showRerun(result) {
@@ -179,22 +177,16 @@ function showCalls(view) {
 
 // -- messages and comparisons ----------------------------------------------------------------------
 
-export function offerMessages(conversation) {
-  const panel = document.getElementById("messages-panel");
-  panel.addEventListener("toggle", async () => {
-    if (!panel.open) {
-      return;
-    }
-    const place = document.getElementById("run-messages");
-    try {
-      const transcript = await readTranscript(conversation);
-      const first = transcript.system ? [showMessage({ role: "system", content: transcript.system })] : [];
-      place.replaceChildren(make("ol", { class: "messages", tabindex: "0", "aria-label": "Messages" },
-        ...first, ...transcript.messages.map(showMessage)));
-    } catch (error) {
-      place.replaceChildren(make("p", { class: "problem" }, error.message));
-    }
-  });
+export async function showMessages(conversation) {
+  const place = document.getElementById("run-messages");
+  try {
+    const transcript = await readTranscript(conversation);
+    const first = transcript.system ? [showMessage({ role: "system", content: transcript.system })] : [];
+    place.replaceChildren(make("ol", { class: "messages", tabindex: "0", "aria-label": "Messages" },
+      ...first, ...transcript.messages.map(showMessage)));
+  } catch (error) {
+    place.replaceChildren(make("p", { class: "problem" }, error.message));
+  }
 }
 
 function showMessage(message) {
@@ -206,21 +198,36 @@ function showMessage(message) {
     ...calls.map((call) => showJson({ [call.name]: call.arguments ?? call.raw })));
 }
 
-export function offerComparison(conversation, parent) {
-  const panel = document.getElementById("compare-panel");
-  panel.addEventListener("toggle", async () => {
-    const names = document.getElementById("compare-names");
-    if (panel.open && !names.childElementCount) {
-      const page = await request("/api/conversations?limit=100").catch(() => ({ conversations: [] }));
-      names.replaceChildren(...page.conversations.filter((row) => row.conversation !== conversation).map((row) =>
-        make("option", { value: row.conversation }, row.message ?? "")));
-    }
-  });
-  if (parent) {
-    const origin = document.getElementById("origin");
-    origin.hidden = false;
-    origin.append("Forked from record ", String(parent.seq), " of ", make("a", { href: runPath(parent.parent), class: "name" }, parent.parent),
-      ". ", make("a", { href: diffPath(parent.parent, conversation) }, "Compare the two"));
-    document.getElementById("compare-with").value = parent.parent;
+export async function showComparisons(conversation) {
+  const place = document.getElementById("forks");
+  try {
+    place.replaceChildren(...showForks(conversation, await request(conversationPath(conversation, "/forks"))));
+  } catch (error) {
+    place.replaceChildren(make("p", { class: "problem" }, error.message));
   }
+  const names = document.getElementById("compare-names");
+  if (!names.childElementCount) {
+    const page = await request("/api/conversations?limit=100").catch(() => ({ conversations: [] }));
+    names.replaceChildren(...page.conversations.filter((row) => row.conversation !== conversation).map((row) =>
+      make("option", { value: row.conversation }, row.message ?? "")));
+  }
+}
+
+function showForks(conversation, { root, forks }) {
+  if (!forks.length) {
+    return [make("p", { class: "empty" }, "This run has no forks yet.")];
+  }
+  const list = (parent) => {
+    const rows = forks.filter((fork) => fork.parent === parent);
+    return rows.length ? make("ul", {}, ...rows.map((fork) => make("li", {}, nameRun(conversation, fork.conversation), " ",
+      make("span", { class: "hint" }, `from record ${fork.at}`), " ", make("span", { class: "badge" }, fork.state), " ",
+      fork.conversation === conversation ? "" : make("a", { href: diffPath(conversation, fork.conversation) }, "Compare"), list(fork.conversation)))) : "";
+  };
+  return [make("div", { class: "fork-tree" }, nameRun(conversation, root), " ",
+    root === conversation ? "" : make("a", { href: diffPath(conversation, root) }, "Compare"), list(root))];
+}
+
+function nameRun(conversation, name) {
+  return conversation === name ? make("span", { class: "name", "aria-current": "true" }, `${name} (this run)`) :
+    make("a", { href: runPath(name), class: "name" }, name);
 }

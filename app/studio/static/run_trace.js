@@ -9,13 +9,16 @@ const NAMES = { call_model: "", ask_approval: "approval", await_user: "the user"
 
 export function makeRow(steps, kind, depth, seq, name) {
   return { steps, kind, depth, begin: seq, seq, name, detail: "", from: steps.at(seq), to: null, input: null, output: null,
-    cached: null, cost: null, isFailed: false, isOpen: false, isFolded: false, turn: null, children: null, effect: 0, call: "" };
+    cached: null, cost: null, isFailed: false, isOpen: false, isFolded: false, turn: null, scale: null, links: null, effect: 0,
+    call: "", item: 0 };
 }
 
 export class Trace {
-  constructor(steps, depth = 0) {
+  // Those of a sub-agent stand deeper, and their times within the turn in which it runs (`scale`).
+  constructor(steps, depth = 0, scale = null) {
     this.steps = steps;
     this.depth = depth;
+    this.scale = scale;
     this.rows = [];
     this.turns = [];
     this.model = "";
@@ -23,16 +26,89 @@ export class Trace {
 
   // All rows anew: what is folded stays so. Some 50 ms for 100,000 steps.
   build() {
-    const folded = new Map(this.rows.filter((row) => row.isFolded || row.children).map((row) => [`${row.kind} ${row.begin} ${row.call}`, row]));
+    const nameRow = (row) => `${row.kind} ${row.begin} ${row.call}`;
+    const known = new Map(this.rows.filter((row) => row.isFolded || row.links).map((row) => [nameRow(row), row]));
     new Builder(this).run();
-    for (const row of folded.size ? this.rows : []) {
-      const before = folded.get(`${row.kind} ${row.begin} ${row.call}`);
+    for (const row of known.size ? this.rows : []) {
+      const before = known.get(nameRow(row));
       if (before) {
         row.isFolded = before.isFolded;
-        row.children = before.children;
+        row.links = before.links;
       }
     }
+    measureTurns(this.turns);
   }
+
+  // The agents that it runs ({conversation, effect, item, state, records}), under the rows that asked for them.
+  setChildren(children) {
+    const rows = new Map();
+    for (const row of this.rows) {
+      if (row.kind === "child" || row.kind === "tool") {
+        rows.set(`${row.effect} ${row.kind === "tool" ? row.item : ""}`, row);
+      }
+    }
+    const links = new Map();
+    for (const child of children) {
+      const row = rows.get(`${child.effect} `) ?? rows.get(`${child.effect} ${child.item}`);
+      if (row) {
+        links.set(row, [...links.get(row) ?? [], child]);
+      }
+    }
+    for (const [row, list] of links) {
+      row.kind = "child";
+      row.links = list.map((child, index) => {
+        const link = row.links?.[index] ?? { trace: null, row: null };
+        link.child = child;
+        if (list.length > 1) {
+          link.row ??= makeLinkRow(row, link);
+          link.row.detail = `${child.problem || child.state} · ${child.records} records`;
+        }
+        return link;
+      });
+      row.isFolded ||= row.isFolded === false && !row.links.some((link) => link.trace);
+    }
+  }
+}
+
+function makeLinkRow(row, link) {
+  const made = { ...row, depth: row.depth + 1, name: link.child.conversation, links: [link], isFolded: true, isLink: true };
+  return made;
+}
+
+// A turn's own scale, in which the time that people and timers take is a quarter at most; and where the turn stands in the
+// whole run, in which the time between turns does not count.
+function measureTurns(turns) {
+  let offset = 0;
+  for (const turn of turns) {
+    const span = Math.max(1, (turn.to ?? turn.from) - turn.from);
+    const waits = [];
+    for (const row of turn.waits ?? []) {
+      const end = Math.min(row.to ?? turn.to, turn.to);
+      const begin = Math.max(row.from, waits.at(-1)?.[1] ?? row.from);
+      if (end > begin) {
+        waits.push([begin, end]);
+      }
+    }
+    const waited = waits.reduce((sum, [from, to]) => sum + to - from, 0);
+    turn.cuts = waits;
+    turn.factor = waited > (span - waited) / 3 ? Math.max(1, (span - waited) / 3) / Math.max(1, waited) : 1;
+    turn.factor = Math.min(1, turn.factor);
+    turn.length = Math.max(1, span - waited * (1 - turn.factor));
+    turn.offset = offset;
+    offset += turn.length;
+  }
+  turns.total = Math.max(1, offset);
+}
+
+// The place of a time in a turn, from 0 to 1.
+export function placeIn(turn, time) {
+  let at = time - turn.from;
+  for (const [from, to] of turn.cuts) {
+    if (time > from) {
+      at -= (Math.min(time, to) - from) * (1 - turn.factor);
+    }
+  }
+  return Math.min(1, Math.max(0, at / turn.length));
 }
 
 class Builder {
@@ -43,6 +119,7 @@ class Builder {
     this.turns = [];
     this.turn = null;
     this.model = "";
+    this.answered = "";        // the model that a reply names
     this.open = new Map();     // effect -> its row
     this.calls = new Map();    // call -> {name, args, row, approval}
     this.places = new Map();   // list -> how far it was read
@@ -84,6 +161,10 @@ class Builder {
   push(kind, depth, seq, name) {
     const row = makeRow(this.steps, kind, depth + this.trace.depth, seq, name);
     row.turn = this.turn;
+    row.scale = this.trace.scale ?? this.turn;
+    if (this.turn && (kind === "person" || kind === "timer")) {
+      (this.turn.waits ??= []).push(row);
+    }
     this.rows.push(row);
     return row;
   }
@@ -92,6 +173,7 @@ class Builder {
     const steps = this.steps;
     const event = steps.event(seq);
     let isClaimed = false;
+    this.answered = "";
     for (const [, model] of this.take("models", seq)) {
       this.model = event === "replied" ? this.model : model;
       this.answered = model;
@@ -100,9 +182,9 @@ class Builder {
     if (event === "turn_started" || (turnNumber && this.turn?.number !== turnNumber)) {
       isClaimed = this.beginTurn(seq, event, turnNumber);
     }
-    for (const [, id, tool, args] of this.take("calls", seq)) {
-      this.calls.set(id, { name: tool, args, seq, row: null, approval: null });
-    }
+    this.take("calls", seq).forEach(([, id, tool, args], item) => {
+      this.calls.set(id, { name: tool, args, seq, item, row: null, approval: null });
+    });
     isClaimed = this.closeRows(seq, event) || isClaimed;
     for (const [, ids] of this.take("started", seq)) {
       for (const id of ids) {
@@ -179,13 +261,14 @@ class Builder {
   }
 
   askCall(seq, effect, id) {
-    const call = this.calls.get(id) ?? { name: id, args: "", row: null, approval: null };
+    const call = this.calls.get(id) ?? { name: id, args: "", seq: null, item: 0, row: null, approval: null };
     const row = this.push("tool", 2, seq, call.name);
     row.detail = call.args;
     row.args = call.args;
     row.call = id;
     row.effect = effect;
     row.asked = call.seq;
+    row.item = call.item;
     this.calls.set(id, { ...call, row });
   }
 
@@ -256,23 +339,33 @@ class Builder {
 }
 
 // The rows that are seen, top to bottom: nothing below what is folded, quiet ones where they are wanted.
-export function listVisible(trace, { withQuiet = false, only = null } = {}, into = []) {
+export function listVisible(trace, options = {}, into = []) {
+  const { withQuiet = false, only = null } = options;
+  const hasOneTurn = trace.depth > 0 && trace.turns.length <= 1;
   let isFolded = false;
   for (const row of trace.rows) {
     if (row.kind === "turn") {
       isFolded = row.isFolded;
-      into.push(row);
+      if (!hasOneTurn && (!only || trace.depth === 0)) {
+        into.push(row);
+      }
     } else if (!isFolded && (withQuiet || row.kind !== "quiet") && (!only || only(row))) {
       into.push(row);
-      for (const child of row.children && !row.isFolded ? row.children : []) {
-        into.push(child.row);
-        if (child.trace && !child.row.isFolded) {
-          listVisible(child.trace, { withQuiet, only }, into);
-        }
-      }
+      listLinks(row, options, into);
     }
   }
   return into;
+}
+
+function listLinks(row, options, into) {
+  for (const link of row.links && !row.isFolded ? row.links : []) {
+    if (link.row && link.row !== row) {
+      into.push(link.row);
+      listLinks(link.row, options, into);
+    } else if (link.trace) {
+      listVisible(link.trace, options, into);
+    }
+  }
 }
 
 export function formatSeconds(seconds) {
