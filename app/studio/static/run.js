@@ -66,7 +66,7 @@ function rebuild() {
   chart.noteVisits(steps);
   if (choice) {
     const row = findRow(choice.steps, choice.seq);
-    choice = { ...choice, row: row ?? choice.row };
+    choice.row = row ?? choice.row;
     list.choose(choice.row);
     overview.mark(choice.row);
   }
@@ -125,10 +125,18 @@ function move(by) {
   chooseRow(visible[Math.min(visible.length - 1, Math.max(0, at + by))], false);
 }
 
+// The next of some rows, or the one before; after the last comes the first.
 function moveTo(rows, isForward) {
   const at = visible.indexOf(list.chosen);
-  const found = isForward ? rows.find((row) => visible.indexOf(row) > at) ?? rows[0] : rows.findLast((row) => visible.indexOf(row) < at) ?? rows.at(-1);
+  const places = new Map(visible.map((row, place) => [row, place]));
+  const found = isForward ? rows.find((row) => places.get(row) > at) ?? rows[0] : rows.findLast((row) => places.get(row) < at) ?? rows.at(-1);
   chooseRow(found, false);
+}
+
+function moveToTurn(by) {
+  const at = visible.indexOf(list.chosen);
+  const isTurn = (row) => row.kind === "turn" && row.steps === steps;
+  chooseRow(by > 0 ? visible.slice(at + 1).find(isTurn) : visible.slice(0, Math.max(0, at)).findLast(isTurn), false);
 }
 
 function stepBy(by) {
@@ -289,8 +297,8 @@ new Keys([
   [[",", "ArrowLeft"], "record before", () => stepBy(-1)],
   [["Home"], "first row", () => chooseRow(visible[0], false)],
   [["End", "G"], "last row", () => chooseRow(visible.at(-1), false)],
-  [["]"], "next turn", () => moveTo(visible.filter((row) => row.kind === "turn"), true)],
-  [["["], "turn before", () => moveTo(visible.filter((row) => row.kind === "turn"), false)],
+  [["]"], "next turn", () => moveToTurn(1)],
+  [["["], "turn before", () => moveToTurn(-1)],
   [["n"], "next failure", () => moveTo(visible.filter((row) => row.isFailed), true)],
   [["N"], "failure before", () => moveTo(visible.filter((row) => row.isFailed), false)],
   [["w"], "what waits for a person", showWaiting],
@@ -336,6 +344,15 @@ byId("marks").addEventListener("change", () => {
 
 // -- the run as it is, and as it goes on ------------------------------------------------------------------
 
+async function showOrigin() {
+  const { event } = await inspector.readRecord(conversation, 0);
+  if (event.type === "forked") {
+    byId("origin").href = `/conversations/${encodeURIComponent(event.parent)}#${event.seq}`;
+    byId("origin").textContent = `fork of ${event.parent}`;
+    byId("origin").hidden = false;
+  }
+}
+
 async function readOlder() {
   while (steps.from > 0) {
     await steps.readOlder();
@@ -352,9 +369,7 @@ async function readChildren() {
 async function refresh() {
   await Promise.all([showFigures(), readChildren()]);
   rebuild();
-  if (choice && (choice.row?.isOpen || choice.row?.kind === "person") && !inspector.edits.size) {
-    inspector.show({ ...choice, total });
-  }
+  inspector.update(total);
 }
 
 async function openAddressed() {
@@ -381,15 +396,11 @@ rebuild();
 chart.fit();
 await openAddressed(); // what is seen first comes first: the rest reads every record of the run
 root.dataset.ready = "true";
+showOrigin().catch(ignore);
 verify().catch((error) => { byId("verified").textContent = error.message; });
 await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);
-if (choice) {
-  choice.total = total;
-  if (choice.row?.kind === "person" || choice.row?.kind === "model") {
-    inspector.show(choice);
-  }
-}
-readOlder().catch((error) => { byId("damage").textContent ||= error.message; });
+inspector.update(total);
+readOlder().then(() => { root.dataset.whole = "true"; }).catch((error) => { byId("damage").textContent ||= error.message; });
 
 const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.to - 1}`));
 let isReading = false;

@@ -18,6 +18,15 @@ function fold(title, ...children) {
   return make("details", {}, make("summary", {}, title), ...children);
 }
 
+// JSON with blanks, so that lines break between words.
+function spaceJson(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 1).replace(/\n\s*/g, " ");
+  } catch {
+    return text;
+  }
+}
+
 function showText(text, kind = "") {
   return make("div", { class: `said ${kind}` }, text);
 }
@@ -62,13 +71,28 @@ export class Inspector {
 
   draw(choice, record) {
     const { row } = choice;
-    const parts = [this.showHead(choice, record), ...this.showWaiting(choice), ...this.showSaid(choice, record)];
+    this.waits = make("div", {}, ...this.showWaiting(choice));
+    this.figures = make("div", {}, this.showFigures(choice, record));
     const fresh = row?.kind === "model" && choice.seq === row.seq && row.messages ? make("section", { class: "fresh" }) : null;
-    parts.push(fresh, this.showWhy(record), this.showFigures(choice, record), this.showOpen(choice), ...this.showRaw(choice, record));
+    const parts = [this.showHead(choice, record), this.waits, ...this.showSaid(choice, record), fresh, this.showWhy(record), this.figures,
+      this.showOpen(choice), ...this.showRaw(choice, record)];
     this.place.replaceChildren(...parts.filter(Boolean));
+    this.drawn = { choice, record };
     this.place.scrollTop = 0;
     if (fresh) {
       this.timer = setTimeout(() => this.showFresh(choice, fresh), LATER_MS);
+    }
+  }
+
+  // What became known since the step was drawn: figures of the whole run, and what waits. Nothing else moves.
+  update(total) {
+    if (this.drawn?.choice === this.choice) {
+      const { choice, record } = this.drawn;
+      choice.total = total;
+      this.figures.replaceChildren(...[this.showFigures(choice, record)].filter(Boolean));
+      if (!this.waits.contains(document.activeElement)) {
+        this.waits.replaceChildren(...this.showWaiting(choice));
+      }
     }
   }
 
@@ -316,7 +340,8 @@ export class Inspector {
 function showFreshMessage(message) {
   const calls = message.tool_calls ?? [];
   return make("div", { class: "fresh-message" }, make("span", { class: "label" }, message.name ? `${message.role} ${message.name}` : message.role),
-    message.content ? showText(message.content, message.role === "tool" ? "mono" : "") : null, ...calls.map((call) => showText(`${call.name} ${JSON.stringify(call.arguments ?? call.raw)}`, "mono")));
+    message.content ? showText(message.role === "tool" ? spaceJson(message.content) : message.content, message.role === "tool" ? "mono" : "") : null,
+    ...calls.map((call) => showText(`${call.name} ${spaceJson(JSON.stringify(call.arguments ?? call.raw))}`, "mono")));
 }
 
 async function showRequests(conversation, seq, place) {

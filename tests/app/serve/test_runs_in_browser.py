@@ -1,4 +1,4 @@
-"""The page of a run in a browser: sub-agents, heat, open effects, forks, reruns, comparisons and exports."""
+"""The page of a run in a browser: trace, chart and step; keys, edits, forks, decisions, reruns, exports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
 from agents import make_engine, reply_with_calls
-from browser import CHROMIUM, open_browser, sign_in
+from browser import CHROMIUM, open_browser, sign_in, wait_for_value
 from child_agents import make_parent_chart
 from effort import IS_LONG
 from playwright.async_api import expect
 from served import make_site, serve
-
-from toolchart.testing.clock import TurnableClock
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -34,46 +32,137 @@ def ask_for(*texts: str) -> dict[str, Any]:
     return reply_with_calls(*(("echo", {"text": text}) for text in texts))
 
 
-async def test_a_sub_agent_is_folded_under_the_record_that_asked_for_it() -> None:
-    """The fold opens by keyboard and shows the steps of the child; its link leads to the child's run, and
-    from there back. Hours between two turns take one line."""
-    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
-    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
-    clock = TurnableClock()
-    replies = [ask_for("a"), "first", "second"]
-    engine = make_engine(replies, chart=make_parent_chart(), effects=effects, clock=clock)
-    await engine.arun("hi", conversation="p")
-    clock.advance("3h")
-    await engine.arun("again", conversation="p")
+def rows(page: Any) -> Any:
+    """The rows of the trace that are shown."""
+    return page.locator("#trace .line:visible")
+
+
+async def list_rows(page: Any) -> list[str]:
+    """The texts of the rows in their order: number, name, and what it says."""
+    texts = await rows(page).evaluate_all(
+        """(lines) => lines.sort((a, b) => a.index - b.index).map((line) =>
+            ["seq", "name-of"].map((name) => line.querySelector("." + name).textContent)
+                .concat(line.querySelector("code").textContent).join(" ").trim())"""
+    )
+    return list(texts)
+
+
+async def open_run(context: Any, url: str, path: str = "/conversations/c1") -> Any:
+    """The page of a run, with its newest step shown."""
+    page = await sign_in(context, url, path)
+    await page.locator("#run[data-ready]").wait_for()
+    return page
+
+
+async def press(page: Any, *keys: str) -> None:
+    """Press keys outside of any field."""
+    for key in keys:
+        await page.press("body", key)
+
+
+async def test_the_trace_has_turns_calls_and_tools_with_arguments_tokens_and_cost() -> None:
+    """One row for each turn, model call, tool and decision: with what was asked and what became of it, tokens
+    and time. Records that begin or close none of them are hidden until somebody asks for them."""
+    usage = {"usage": {"input": 1200, "output": 34, "cost": 0.0125}}
+    replies = [ask_for("a", "b") | usage, "done", "again"]
+    engine = make_engine(replies)
+    await engine.arun("Say a and b", conversation="c1")
+    await engine.arun("Thanks", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/p")
-            fold = page.locator("details.child[data-child='p.1']")
-            await fold.locator("summary").focus()
-            await page.keyboard.press("Enter")
-            await fold.get_by_text("2 replied → awaiting_tools").wait_for()
-            await expect(fold.locator("summary")).to_have_text("sub-agent p.1 finished 6 records")
-            await expect(page.locator("#timeline .idle")).to_have_text(["idle for 3 h"])
-            await expect(page.locator("#timeline .turn")).to_have_text(["Turn 1", "Turn 2"])
-            await page.keyboard.press("Tab")
-            await page.keyboard.press("Enter")
-            await page.wait_for_url("**/conversations/p.1")
-            await page.get_by_text("Parent").click()
-            await page.wait_for_url("**/conversations/p")
+            page = await open_run(context, url)
+            assert await list_rows(page) == [
+                "1 Turn 1 Say a and b",
+                "2 m → 2 calls: echo, echo",
+                '4 echo text="a"',
+                '5 echo text="b"',
+                "6 m done",
+                "7 Turn 2 Thanks",
+                "8 m again",
+            ]
+            first = rows(page).nth(1)
+            await expect(first.locator(".tokens")).to_have_text("1,234")
+            await expect(first.locator(".cost")).to_have_text(".0125")
+            await expect(page.locator("#figure-cost")).to_have_text(".0125")
+            await expect(page.locator("#quiet-rows")).to_have_text("show 2 quiet rows")
+            await press(page, "q")
+            assert [text.split()[:2] for text in await list_rows(page)][:4] == [
+                ["0", "configured"],
+                ["1", "Turn"],
+                ["2", "m"],
+                ["3", "reviewed"],
+            ]
 
 
-async def test_the_whole_request_of_a_step() -> None:
-    """A step that asks a model unfolds its request: model, messages and tools. Other steps offer none."""
+async def test_each_action_has_a_key_and_the_address_names_the_step() -> None:
+    """Keys go by row, record, turn and failure, to what cost most and to a number, fold and find; the address
+    leads to the same step again, and `?` lists every key."""
+    bad = reply_with_calls(("nobody", {"x": 1}))
+    usage = {"usage": {"input": 9000, "output": 1, "cost": 0.5}}
+    engine = make_engine([ask_for("a"), bad | usage, "done", "again"])
+    await engine.arun("first", conversation="c1")
+    await engine.arun("second", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            position, name = page.locator("#position"), page.locator("#step-name")
+            count = int(str(await position.inner_text()).split()[-1])
+            await expect(position).to_have_text(f"{count} of {count}")
+            await press(page, "ArrowLeft")
+            await expect(name).to_have_text("turn_started: finished → prompting")
+            await press(page, "[", "[")
+            await expect(position).to_have_text(f"2 of {count}")
+            await press(page, "j")
+            await expect(name).to_have_text("replied: prompting → awaiting_tools")
+            await press(page, "n")
+            await expect(page.locator("#trace .chosen.failed .name-of")).to_have_text("nobody")
+            await press(page, "$")
+            await expect(page.locator("#trace .chosen .cost")).to_have_text(".5000")
+            await expect(page.locator("#step")).to_contain_text("100 % of the run")
+            seq = str(await page.locator("#trace .chosen .seq").inner_text())
+            await wait_for_value(page, "location.hash", f"#{seq}")
+            await page.reload()
+            await page.locator("#run[data-ready]").wait_for()
+            await expect(page.locator("#trace .chosen .seq")).to_have_text(seq)
+            await press(page, "g")
+            await page.fill("#go-to", "3")
+            await page.press("#go-to", "Enter")
+            await expect(position).to_have_text(f"4 of {count}")
+            await press(page, "/")
+            await page.keyboard.type("nobody")
+            await page.keyboard.press("Enter")
+            assert [text.split()[1] for text in await list_rows(page)] == ["Turn", "m", "nobody", "Turn"]
+            await press(page, "x", "[", "h")
+            assert [text.split()[1] for text in await list_rows(page)][:2] == ["Turn", "Turn"]
+            await press(page, "l")
+            await press(page, "?")
+            keys = str(await page.locator("#key-list").inner_text())
+            assert all(text in keys for text in ("next row", "next failure", "fork with the edits"))
+            await page.keyboard.press("Escape")
+            await press(page, "2")
+            await expect(page.locator("#chart-pane")).to_be_hidden()
+            await press(page, "2")
+            await expect(page.locator("#chart-pane")).to_be_visible()
+
+
+async def test_a_step_says_what_was_said_and_why() -> None:
+    """The step shows the reply and its calls, what was new in the request, and the guards in words: one that
+    merely did not hold is no failure. The whole request unfolds."""
     engine = make_engine([ask_for("a"), "done"])
     await engine.arun("What is it?", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/c1")
-            await page.locator("#step", has_text="replied in").wait_for()
-            assert await page.locator("#step details.requests").count() == 0
-            await page.press("body", "ArrowLeft")
-            await page.get_by_text("The whole request to the model").click()
-            body = page.locator("#step details.requests pre")
+            page = await open_run(context, url)
+            step = page.locator("#step")
+            await expect(step.locator(".said").first).to_have_text("done")
+            await expect(step.locator(".fresh")).to_contain_text("New since the last request")
+            await expect(step.locator(".fresh-message")).to_have_count(1)
+            await expect(step.locator(".guards li")).to_have_text(
+                ["does not holdfinish_reason == 'tool_calls'", "holdsfinish_reason == 'stop'"]
+            )
+            await expect(step.locator(".guards .bad")).to_have_count(0)
+            await step.get_by_text("The whole request to the model").click()
+            body = step.locator("details.requests pre")
             await body.wait_for()
             request = json.loads(await body.inner_text())
     assert request["model"] == "m"
@@ -81,76 +170,157 @@ async def test_the_whole_request_of_a_step() -> None:
     assert "echo" in [tool["name"] for tool in request["tools"]]
 
 
-async def test_heat_and_open_effects() -> None:
-    """The heat of visits and of time colours the chart and lists the numbers; each step says which effects it
-    leaves open, also the newest one of a turn that waits."""
-    clock = TurnableClock()
-    engine = make_engine([ask_for("a", "b")], chart="approval", approval={"default": "ask"}, clock=clock)
+async def test_a_sub_agent_is_folded_under_the_row_that_asked_for_it() -> None:
+    """The fold opens by a key and shows the rows of the child, deeper; its step leads to the child's own run,
+    and from there back."""
+    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+    engine = make_engine([ask_for("a"), "first"], chart=make_parent_chart(), effects=effects)
+    await engine.arun("hi", conversation="p")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url, "/conversations/p")
+            await expect(page.locator("#trace .kind-child")).to_have_attribute("aria-expanded", "false")
+            await press(page, "Home", "j", "l")
+            await expect(page.locator("#trace .kind-tool", has_text="echo")).to_be_visible()
+            texts = await list_rows(page)
+            assert [text.split()[1] for text in texts] == ["Turn", "work", "m", "echo", "m"]
+            await press(page, "j")
+            await page.locator("#step .head a.name").click()
+            await page.wait_for_url("**/conversations/p.1#*")
+            await page.locator("#run[data-ready]").wait_for()
+            await press(page, "m")
+            await page.get_by_text("Parent").click()
+            await page.wait_for_url("**/conversations/p")
+
+
+async def test_heat_zoom_and_states() -> None:
+    """The heat of visits and of time colours the chart and lists the numbers. A zoomed chart is never smaller
+    than it was drawn, so no letter is under 11 px; a click on a state leaves its rows."""
+    engine = make_engine([ask_for("a", "b"), "done"])
     await engine.arun("hi", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/c1")
-            await page.locator("#step .open", has_text="ask_approval").wait_for()
-            await page.press("body", "ArrowLeft")
-            await page.locator("#step .open", has_text="review_calls").wait_for()
+            page = await open_run(context, url)
             await page.select_option("#marks", "visits")
-            await page.locator("#heat th", has_text="awaiting_approval").wait_for()
+            await page.locator("#heat th", has_text="awaiting_tools").wait_for()
             await expect(page.locator("#diagram [data-state=prompting].heat-5")).to_have_count(1)
-            await expect(page.locator("#diagram [data-state=finished][class*=heat]")).to_have_count(0)
             await page.select_option("#marks", "path")
             await expect(page.locator("#diagram [class*=heat]")).to_have_count(0)
             await expect(page.locator("#heat")).to_be_hidden()
+            await press(page, "-", "-", "-", "-")
+            await expect(page.locator("#percent")).to_have_text("100 %")
+            smallest = await page.evaluate(
+                """() => Math.min(...[...document.querySelectorAll("#diagram text")].map((text) =>
+                    parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
+            )
+            assert smallest >= 11
+            await press(page, "+")
+            await expect(page.locator("#percent")).to_have_text("120 %")
+            await page.locator("#diagram [data-state=executing] text").first.click()
+            await expect(page.locator("#only")).to_contain_text("executing")
+            texts = [text.split()[1] for text in await list_rows(page)]
+            assert texts == ["Turn", "echo", "echo"]
 
 
-async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
-    """With another result of a call, another model, and another message: each fork is a run of its own that
-    names its origin, and the comparison shows the first difference."""
-    replies = [ask_for("a"), "recorded", "with another result", ask_for("a"), "by another model", "anew"]
+async def test_what_waits_is_decided_on_the_page() -> None:
+    """A run that waits opens at what waits; a call is approved there, the next one rejected, and the page
+    goes on with the run."""
+    engine = make_engine([ask_for("a", "b"), "done"], chart="approval", approval={"default": "ask"})
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            await expect(page.locator("#waits")).to_contain_text("2 wait for a person")
+            await page.locator("#step button.approve").click()
+            await expect(page.locator("#waits")).to_contain_text("1 waits for a person")
+            await press(page, "w")
+            await page.locator("#step button.reject").click()
+            await page.locator("#trace .kind-tool", has_text="denied").wait_for()
+            await page.locator("#trace .line", has_text="done").wait_for()
+            await expect(page.locator("#waits")).to_be_hidden()
+
+
+async def wait_for_fork(engine: Any, place: Any) -> str:
+    """The name of the fork, once its turn is over: the next one takes the next reply."""
+    name = str(await place.locator("a.name").inner_text())
+    async with asyncio.timeout(120):
+        while not engine.conversation(name).read_turn().is_over:  # noqa: ASYNC110  it runs in the server
+            await asyncio.sleep(0.01)
+    return name
+
+
+async def test_a_run_is_forked_in_four_ways_and_compared() -> None:
+    """With other arguments of a call, another result, another message and another model: each fork is a run
+    of its own that names its origin and stands in the tree of forks; the comparison shows the difference."""
+    replies = [
+        ask_for("a"),
+        "recorded",
+        "other arguments",
+        "other result",
+        "anew",
+        ask_for("a"),
+        "other model",
+    ]
     engine = make_engine(replies)
     await engine.arun("hi", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/c1")
-            await page.locator("#step p").first.wait_for()
+            page = await open_run(context, url)
+            answer = page.locator("#edit-answer")
 
-            async def show(event: str) -> None:
-                await page.locator("#timeline button", has_text=event).first.click()
-                await page.locator("#step strong", has_text=event).wait_for()
+            async def edit(seq: int, text: str) -> str:
+                await page.goto(f"{url}/conversations/c1#{seq}")
+                await page.reload()
+                await page.locator("#run[data-ready]").wait_for()
+                await press(page, "e")
+                await page.fill("#step .editable textarea", text)
+                await page.locator("#trace").focus()
+                await page.keyboard.press("Enter")
+                return await wait_for_fork(engine, answer)
 
-            async def fork() -> str:
-                """The name of the fork, once its turn is over: the next one takes the next reply."""
-                await page.click("#fork button[type=submit]")
-                name = str(await page.locator("#fork-answer a.name").inner_text())
-                async with asyncio.timeout(120):
-                    while not engine.conversation(name).read_turn().is_over:  # noqa: ASYNC110  it runs in the server
-                        await asyncio.sleep(0.01)
-                return name
-
-            await page.locator("#fork-panel > summary").click()
-            await show("tool_finished")
-            await page.fill("#fork-result", '"changed"')
-            name = await fork()
-            assert "changed" in str(list(engine.store.read_lines(name)))
-            await page.click("#fork-answer >> text=Compare with this run")
+            name = await edit(2, '{"text": "changed"}')
+            assert '"changed"' in str(list(engine.store.read_lines(name)))
+            assert engine.conversation(name).read_turn().content == "other arguments"
+            name = await edit(4, '"changed"')
+            assert engine.conversation(name).read_turn().content == "other result"
+            await answer.get_by_text("Compare with this run").click()
             await page.get_by_text("The first difference").wait_for()
             await expect(page.locator("main")).to_contain_text("changed")
             await page.locator("thead a", has_text=name).click()
-            await page.get_by_text("Forked from record").wait_for()
-            await page.goto(f"{url}/conversations/c1")
-            await page.locator("#fork-panel > summary").click()
-            await show("turn_started")
+            await page.locator("#origin", has_text="fork of c1").wait_for()
+            name = await edit(1, "something else")
+            assert engine.conversation(name).read_turn().content == "anew"
+            await page.goto(f"{url}/conversations/c1#1")
+            await page.reload()
+            await page.locator("#run[data-ready]").wait_for()
+            await press(page, "f")
             await page.fill("#fork-model", "another-model")
-            name = await fork()
+            await page.click("#fork button[type=submit]")
+            name = await wait_for_fork(engine, page.locator("#fork-answer"))
             await page.goto(f"{url}/conversations/{name}")
-            await page.locator("#figures", has_text="another-model").wait_for()
-            await page.goto(f"{url}/conversations/c1")
-            await page.locator("#fork-panel > summary").click()
-            await expect(page.locator("#fork-message")).to_have_value("hi")
-            await page.fill("#fork-message", "something else")
-            name = await fork()
-            await page.goto(f"{url}/chat/{name}")
-            await page.get_by_text("something else").wait_for()
-            await page.get_by_text("anew").wait_for()
+            await expect(page.locator("#figure-models")).to_have_text("another-model")
+            await press(page, "c")
+            await expect(page.locator("#forks li")).to_have_count(4)
+            await page.locator("#forks a", has_text="Compare").first.click()
+            await page.wait_for_url("**/diff?with=*")
+
+
+async def test_an_edit_that_is_no_json_forks_nothing() -> None:
+    """The page says what is wrong, keeps the edit, and nothing is written."""
+    engine = make_engine([ask_for("a"), "recorded"])
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url, "/conversations/c1")
+            await press(page, "Home", "j", "e")
+            await page.fill("#step .editable textarea", "{text: no}")
+            await page.click("#fork-edits")
+            await expect(page.locator("#edit-answer .problem")).to_contain_text("not JSON")
+            await expect(page.locator("#step .editable textarea")).to_have_value("{text: no}")
+            await page.click("#drop-edits")
+            await expect(page.locator("#edits")).to_be_hidden()
+    assert list(engine.store.list_conversations()) == ["c1"]
 
 
 async def test_a_run_is_run_again() -> None:
@@ -159,11 +329,11 @@ async def test_a_run_is_run_again() -> None:
     await engine.arun("hi", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/c1")
-            await page.locator("#rerun-panel > summary").click()
+            page = await open_run(context, url)
+            await press(page, "r")
             await expect(page.locator("#rerun-system")).to_have_value("Be brief.")
             await page.click("#rerun button[type=submit]")
-            await page.locator("#rerun-answer .badge.good", has_text="same").wait_for()
+            await page.locator("#rerun-answer .badge", has_text="same").wait_for()
             await page.fill("#rerun-system", "Be long.")
             await page.click("#rerun button[type=submit]")
             await page.locator("#rerun-answer .badge.warn", has_text="diverged").wait_for()
@@ -171,7 +341,8 @@ async def test_a_run_is_run_again() -> None:
             await page.fill("#rerun-settings", "{")
             await page.click("#rerun button[type=submit]")
             await page.locator("#rerun-answer .problem", has_text="JSON object").wait_for()
-            await page.locator("#messages-panel > summary").click()
+            await page.keyboard.press("Escape")
+            await press(page, "m")
             await page.locator("#run-messages .bubble.assistant", has_text="recorded").wait_for()
 
 
@@ -181,10 +352,30 @@ async def test_export() -> None:
     await engine.arun("hi", conversation="c1")
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
-            page = await sign_in(context, url, "/conversations/c1")
-            await page.locator("#export-panel > summary").click()
+            page = await open_run(context, url)
+            await press(page, "m")
             async with page.expect_download() as waiting:
-                await page.click("#export-panel >> text=jsonl")
+                await page.click("#more-dialog >> text=jsonl")
             download = await waiting.value
             assert download.suggested_filename == "c1-jsonl.jsonl"
             assert '"prev"' in Path(await download.path()).read_text("utf-8")
+
+
+async def test_a_long_run_is_whole_however_it_is_opened() -> None:
+    """Of a run with more steps than come with the first page, the newest are there at once and the rest
+    follows; a step that the address names is opened though it is an old one, and only the rows in sight have
+    elements."""
+    engine = make_engine(["ok"] * 1200)
+    for number in range(1200):
+        await engine.arun(f"message {number}", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            await page.locator("#run[data-whole]").wait_for()
+            await press(page, "Home")
+            await expect(page.locator("#trace .chosen")).to_contain_text("message 0")
+            assert await page.locator("#trace .line").count() < 100
+            await page.goto(f"{url}/conversations/c1#21")
+            await page.reload()
+            await page.locator("#run[data-ready]").wait_for()
+            await expect(page.locator("#step .said").first).to_have_text("message 10")

@@ -57,7 +57,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 PICTURES = (
     Picture(name="conversations", path="/conversations", ready="tbody tr >> nth=2"),
     Picture(
-        name="run", path="/conversations/trip-to-oslo", ready="#step pre", clicks=("#back",), then="#step p"
+        name="run",
+        path="/conversations/trip-to-oslo#2",
+        ready="#verified.good",
+        clicks=("#trace .kind-model >> nth=0",),
+        then="#step .fresh-message",
     ),
     Picture(name="chat", path="/chat/night-shift", ready="article.call button >> nth=3"),
     Picture(name="approvals", path="/approvals", ready="li.call button.approve"),
