@@ -340,6 +340,9 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
     """What of the request the host was not sent as it stands there: its model or itself refuses it."""
+    changed_calls: tuple[str, ...] = ()
+    """The calls whose arguments a fork gave, by id. The rest is what the model said in the conversation that
+    was forked, where it was paid; the host was not asked again."""
 
     @property
     def paid_usage(self) -> Usage | None:

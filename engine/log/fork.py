@@ -2,7 +2,8 @@
 
 Earlier records are shared by reference: record 0 of the fork holds the id of its parent, the number of
 the shared record and its hash. The core asks again for the effects that were open there. So a fork
-at the start of a turn runs the whole turn again, and a fork before a tool's result can replace it.
+at the start of a turn runs the whole turn again, and a fork before a tool's result can replace it. A fork
+before a reply hears that reply again, with other arguments of its calls.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.record import FORMAT, parse_record
+from toolchart.engine.log.record import FORMAT, Record, parse_record
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
 from toolchart.specs.turn_bounds import narrow_settings
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
-from toolchart.states.core.step import SEMANTICS
-from toolchart.states.effects import RunAgent
+from toolchart.states.core.step import SEMANTICS, step
+from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.errors import NotFound, SettingsWidened, SpecError, suggest_name
-from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
-from toolchart.states.messages import MODEL_OPTIONS
+from toolchart.states.events import Forked, Limits, Replied, Settings, ToolFinished, TurnStarted
+from toolchart.states.messages import MODEL_OPTIONS, ToolCall
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -42,6 +43,9 @@ _SETTING_ALIASES = {
 NarrowTurn = Callable[[Settings, str], Settings]
 """Cuts the settings of a turn down to what its handler may have; see `TurnBounds.narrow`."""
 
+FitArguments = Callable[[ToolCall, dict[str, Any]], dict[str, Any]]
+"""The arguments that a person gives a call, as its tool takes them; see `ToolExecutor.read_own_arguments`."""
+
 
 class ForkChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a fork."""
@@ -52,6 +56,8 @@ class ForkChanges(msgspec.Struct, frozen=True, kw_only=True):
     """A new system prompt."""
     results: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """New results of tool calls, by call id."""
+    arguments: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    """New arguments of calls of one reply, by call id. The fork hears this reply again, with them."""
     narrow: NarrowTurn | None = None
     """What remains of the settings of a turn for whoever forks; None where the fork may have any."""
 
@@ -68,28 +74,40 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The parent after the newest shared record."""
     event: Forked
     """Record 0 of the fork."""
-    replacements: tuple[ToolFinished, ...]
-    """Outcomes of tool calls that replace the recorded ones."""
+    replacements: tuple[Replied | ToolFinished, ...]
+    """What the fork hears first: a reply with other arguments, or other outcomes of tool calls, in place of
+    the recorded ones."""
 
 
 def plan_fork(
-    store: Store, parent: str, name: str, at: int | None, changes: ForkChanges, author: str = ""
+    store: Store,
+    parent: str,
+    name: str,
+    at: int | None,
+    changes: ForkChanges,
+    author: str = "",
+    *,
+    fit_arguments: FitArguments | None = None,
 ) -> ForkPlan:
     """Plan the fork of a conversation at a record; nothing is written.
 
     Args:
         parent: id of the conversation to fork.
         name: id of the fork.
-        at: number of the newest shared record. None chooses the record before the first changed
-            result, the start of the newest turn where its settings change, else the newest record.
+        at: number of the newest shared record. None chooses the record before the reply whose calls change,
+            the one before the first changed result, the start of the newest turn where its settings change,
+            else the newest record.
         author: who forks it.
+        fit_arguments: checks changed arguments; None where no tool is known, as in a fork from the log.
 
     Raises:
-        SpecError: there is no such record, setting or call, or no turn that the changes apply to.
+        SpecError: there is no such record, setting or call, no turn that the changes apply to, or arguments
+            do not fit.
     """
     if store.read_last_line(name) is not None:
         raise SpecError(f"there is a conversation {name!r} already", hint="choose another name")
-    seq = _find_fork_record(store, parent, at, changes)
+    changed_reply = _find_changed_reply(store, parent, at, changes) if changes.arguments else None
+    seq = _find_fork_record(store, parent, at, changes) if changed_reply is None else changed_reply.seq - 1
     loaded_conversation = load_conversation(store, parent, seq)
     if loaded_conversation is None or loaded_conversation.next_seq != seq + 1:
         hint = _describe_record_range(store, parent)
@@ -107,10 +125,13 @@ def plan_fork(
         system=changes.system,
         author=author,
     )
-    replacements = tuple(
+    replacements: tuple[Replied | ToolFinished, ...] = tuple(
         _build_replacement(loaded_conversation.snapshot, call_id, result)
         for call_id, result in changes.results.items()
     )
+    if changed_reply is not None:
+        replied = _change_reply(changed_reply, changes.arguments, fit_arguments)
+        replacements = (_address_reply(loaded_conversation, event, replied),)
     return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
 
 
@@ -177,6 +198,129 @@ def _find_fork_record(store: Store, parent: str, at: int | None, changes: ForkCh
             hint="name the record with --at; the log of a fork has only the records after its start",
         )
     return seq
+
+
+# -- other arguments of calls --------------------------------------------------------------------
+#
+# A call gets its arguments from the reply that asks for it. So a fork with other arguments begins before that
+# reply and hears it again, changed. Review, approval and tools then take the call as that of any reply.
+
+
+def _list_call_ids(record: Record, event: Replied) -> list[str]:
+    """The ids of the calls of a reply: those that the core gave, where the host's were missing or used."""
+    return list(record.calls) or [call.id for call in event.reply.tool_calls]
+
+
+def _find_changed_reply(store: Store, parent: str, at: int | None, changes: ForkChanges) -> Record:
+    """The record of the reply that asked for the calls whose arguments change.
+
+    Raises:
+        SpecError: no reply asked for them, or no single one did; or the fork is to share that reply.
+    """
+    if changes.results:
+        raise SpecError(
+            "a fork changes arguments of calls, or results: a call with other arguments has no result yet",
+            hint="fork with the arguments, and then that fork with the result",
+        )
+    if store.read_last_line(parent) is None:
+        raise NotFound(parent)
+    replies: dict[str, Record] = {}
+    for record in read_chain(store.read_lines(parent), parent):
+        if (
+            record.event["type"] == Replied.TYPE
+            and not record.late
+            and record.event["reply"].get("tool_calls")
+        ):
+            event = record.decode_event()
+            assert isinstance(event, Replied), "its type says so"
+            replies |= dict.fromkeys(_list_call_ids(record, event), record)
+    for call_id in changes.arguments:
+        if call_id not in replies:
+            hint = suggest_name(call_id, replies) if replies else "it has no calls at all"
+            raise SpecError(
+                f"conversation {parent!r} itself has no call {call_id!r}",
+                hint=f"{hint}; calls of records that a fork shares are changed in a fork of its parent",
+            )
+    records = {replies[call_id].seq: replies[call_id] for call_id in changes.arguments}
+    if len(records) > 1:
+        places = ", ".join(f"{call_id!r} by record {replies[call_id].seq}" for call_id in changes.arguments)
+        raise SpecError(
+            f"the calls were asked for by different replies: {places}",
+            hint="a fork changes one reply, after which the later ones do not exist; name the calls of one",
+        )
+    [record] = records.values()
+    if at is not None and at != record.seq - 1:
+        names = ", ".join(map(repr, changes.arguments))
+        raise SpecError(
+            f"a fork with other arguments of {names} shares the records up to {record.seq - 1}, before the "
+            f"reply that asked for the call, not up to {at}",
+            hint=f"leave the record out, or name {record.seq - 1}",
+        )
+    return record
+
+
+def _change_reply(
+    record: Record, arguments: Mapping[str, Mapping[str, Any]], fit: FitArguments | None
+) -> Replied:
+    """The recorded reply with other arguments of its calls.
+
+    What the model said stays, and so does what its host wants back with it. What was true of its way from the
+    host does not: nothing was sent and nothing was paid here. The log of the parent has that.
+    """
+    event = record.decode_event()
+    assert isinstance(event, Replied), "found by its type"
+    calls = list(event.reply.tool_calls)
+    for position, call_id in enumerate(_list_call_ids(record, event)):
+        if call_id in arguments:
+            call = replace(calls[position], arguments=dict(arguments[call_id]), raw=None, problem=None)
+            if fit is not None:
+                call = replace(call, arguments=_fit_arguments(replace(call, id=call_id), fit))
+            calls[position] = call
+    reply = replace(
+        event.reply,
+        tool_calls=tuple(calls),
+        usage=None,
+        response_id=None,
+        details=None,
+        wire_digest=None,
+        rate_limits=None,
+    )
+    return replace(
+        event,
+        at="",
+        reply=reply,
+        deltas=(),
+        answer_digest=None,
+        raw_answer=None,
+        changed_calls=tuple(arguments),
+    )
+
+
+def _fit_arguments(call: ToolCall, fit: FitArguments) -> dict[str, Any]:
+    try:
+        return fit(call, call.arguments or {})
+    except SpecError as error:
+        raise SpecError(
+            f"the new arguments of {call.id!r} are refused: {error.message}", hint=error.hint
+        ) from None
+
+
+def _address_reply(parent: ReplayedConversation, forked: Forked, replied: Replied) -> Replied:
+    """The reply as the answer of the same model call in the fork, where it is asked for under another id.
+
+    Raises:
+        SpecError: the calls of that effect are never run: its reply is a value of the flow.
+    """
+    effect = next((effect for effect in parent.snapshot.open_effects if effect.id == replied.effect), None)
+    assert isinstance(effect, CallModel), "the core took the reply as its answer"
+    if effect.result:
+        raise SpecError(
+            f"calls in a reply to {effect.name} are not run, so that their arguments say nothing",
+            hint="change the arguments of a call that the agent runs",
+        )
+    asked = step(parent.machine, parent.snapshot, forked).snapshot.open_effects
+    same = next(new for new in asked if (new.state, new.name) == (effect.state, effect.name))
+    return replace(replied, effect=same.id)
 
 
 # -- the changes ---------------------------------------------------------------------------------

@@ -162,6 +162,8 @@ def count_turn(
                 calls = event.reply.tool_calls
                 ids = given_ids or map(_get_id, calls)
                 tool_names |= zip(ids, map(_get_name, calls), strict=False)
+                if event.changed_calls:  # a fork gave it; the model was called in its parent
+                    continue
             model_calls.append(
                 ModelCallFigures(
                     model=model,

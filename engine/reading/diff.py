@@ -40,6 +40,9 @@ _VOLATILE_KEYS = frozenset(
         "effect",
         "format",
         "versions",
+        "changed_calls",
+        "deltas",
+        "rate_limits",
     ]
 )
 """Keys that differ between two runs of the same conversation."""

@@ -88,6 +88,12 @@ class RecordedAnswers:
             self._answers[build_call_key_of(kind, call)].remove(answer)
         return answer
 
+    def list_answers(self, kind: str) -> list[tuple[Key, RecordedAnswer]]:
+        """The answers to all questions of a kind that are left."""
+        return [
+            (key, answer) for key, answers in self._answers.items() if key[0] == kind for answer in answers
+        ]
+
     def has_more(self, kind: str) -> bool:
         """Whether an answer to any question of a kind is left."""
         return any(answers for key, answers in self._answers.items() if key[0] == kind)

@@ -247,6 +247,12 @@ class Conversations:
             loaded_conversation.machine,
         )
         self._apply_continuation(driver, loaded_conversation)
+        if loaded_conversation.configured.conversation != name:  # a fork: it has the record 0 of another one
+            from toolchart.engine.runtime.forks import ResumedForkTools
+
+            executor, is_repeatable = driver.dependencies.executor, partial(is_idempotent, self._tools)
+            tools = ResumedForkTools(executor, self._store, name, is_repeatable, lambda: driver.snapshot)
+            driver.dependencies = replace(driver.dependencies, executor=tools)
         return driver
 
     def build_canceller(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:

@@ -11,7 +11,7 @@ same call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ from toolchart.states.events import (
     Continued,
     Decided,
     Failed,
+    Forked,
     Replied,
     Reviewed,
     ToolFinished,
@@ -59,15 +60,21 @@ def collect_fork_answers(store: Store, plan: ForkPlan) -> RecordedAnswers:
     """What the parent of a fork answers: after the record that both share, and for children that are open
     there."""
     open_ids = {effect.id for effect in plan.parent.snapshot.open_effects}
+    return _collect_parent_answers(store, plan.event.parent, plan.event.seq, open_ids)
+
+
+def _collect_parent_answers(
+    store: Store, parent: str, seq: int, open_ids: Collection[int] = ()
+) -> RecordedAnswers:
+    """What a conversation answers after a record, and for children that are open there."""
 
     def may_answer(record: ReadRecord, event: Answering) -> bool:
-        is_new = record.seq > plan.event.seq
+        is_new = record.seq > seq
         if isinstance(event, AgentAnswering):
             return bool(event.head) and not record.is_late and (is_new or event.effect in open_ids)
         return is_new
 
-    records = read_conversation(store, plan.event.parent, include_shared=True)
-    return collect_recorded_answers(records, may_answer)
+    return collect_recorded_answers(read_conversation(store, parent, include_shared=True), may_answer)
 
 
 class RecordedModel:
@@ -279,6 +286,27 @@ def build_fork_result(
 _RUN_OUTCOMES = ("succeeded", "failed", "timed_out")
 """Outcomes of calls that have run."""
 
+_PARENT_RESULT = "the recorded result of the parent's call"
+"""Note of an outcome that a fork has taken from its parent."""
+
+
+def _find_run_outcome(answers: RecordedAnswers, call: ToolCall) -> ToolFinished | None:
+    """The recorded outcome of the same call, where it has run."""
+    answer = answers.find_of_call("outcome", call)
+    event = answer.event if answer is not None else None
+    return event if isinstance(event, ToolFinished) and event.outcome in _RUN_OUTCOMES else None
+
+
+def _take_run_outcome(answers: RecordedAnswers, call: ToolCall, outcome: ToolFinished) -> ToolFinished:
+    """The outcome as that of a call of the fork; it is used up."""
+    answers.take_of_call("outcome", call)
+    return replace(outcome, at="", effect=0, call_id=call.id, notes=(*outcome.notes, _PARENT_RESULT))
+
+
+def _is_approved(snapshot: Snapshot, call: ToolCall) -> bool:
+    """Whether somebody approved a call in this conversation."""
+    return any(open_call.call.id == call.id and open_call.decided_at for open_call in snapshot.calls)
+
 
 class ForkTools:
     """The executor of a fork: it takes recorded results, and runs nothing twice that must not run twice.
@@ -304,12 +332,6 @@ class ForkTools:
         self._get_snapshot = get_snapshot
         self._answers = answers
 
-    def _find_outcome(self, call: ToolCall) -> ToolFinished | None:
-        """The recorded outcome of the same call, where it has run."""
-        answer = self._answers.find_of_call("outcome", call)
-        event = answer.event if answer is not None else None
-        return event if isinstance(event, ToolFinished) and event.outcome in _RUN_OUTCOMES else None
-
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Definitions of the agent's tools."""
         return self._executor.definitions()
@@ -328,7 +350,7 @@ class ForkTools:
             return verdict
         if verdict.arguments is not None:
             call = replace(call, arguments=verdict.arguments)
-        if self._find_outcome(call) is not None:
+        if _find_run_outcome(self._answers, call) is not None:
             return replace(verdict, ruling="run", reason=None, definition=None)
         if verdict.ruling == "run" and not self._is_idempotent(call.name):
             definition = self._executor.describe_tool(call.name)
@@ -341,15 +363,10 @@ class ForkTools:
 
     async def run(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> ToolFinished:
         """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""
-        outcome = self._find_outcome(call)
+        outcome = _find_run_outcome(self._answers, call)
         if outcome is not None:
-            self._answers.take_of_call("outcome", call)
-            notes = (*outcome.notes, "the recorded result of the parent's call")
-            return replace(outcome, at="", effect=0, call_id=call.id, notes=notes)
-        is_approved = any(
-            open_call.call.id == call.id and open_call.decided_at for open_call in self._get_snapshot().calls
-        )
-        if is_approved or self._is_idempotent(call.name):
+            return _take_run_outcome(self._answers, call, outcome)
+        if _is_approved(self._get_snapshot(), call) or self._is_idempotent(call.name):
             return await self._executor.run(call, allowed_tools, starts)
         return self.refuse(call, "denied", "not executed: nobody approved this call in the fork")
 
@@ -362,6 +379,67 @@ class ForkTools:
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
         return self._executor.refuse(call, outcome, reason)
+
+
+class ResumedForkTools(ForkTools):
+    """The executor of a fork whose turn goes on after a rest, or after its process stopped.
+
+    The review let a call run because the fork would take its recorded result. So it gets that, and its tool
+    does not run a second time; a call that somebody approved here runs, and so does one that is idempotent.
+
+    Args:
+        name: the fork.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        store: Store,
+        name: str,
+        find_idempotent: Callable[[str], bool],
+        get_snapshot: Callable[[], Snapshot],
+    ) -> None:
+        super().__init__(executor, RecordedAnswers(), find_idempotent, get_snapshot)
+        self._store = store
+        self._name = name
+        self._turn: int | None = None
+        """The turn in which the fork began; None until its outcomes are read."""
+
+    def _read_outcomes(self) -> int:
+        """Read the outcomes of the parent that the fork has not taken yet; the turn in which it began."""
+        if self._turn is None:
+            records = list(read_conversation(self._store, self._name, include_shared=True))
+            start = next(place for place, record in enumerate(records) if self._is_start(record))
+            own_hashes = {record.hash for record in records[start:]}
+            taken = collect_recorded_answers(records, lambda record, _: record.hash in own_hashes)
+            event = records[start].event
+            self._answers = _collect_parent_answers(self._store, event["parent"], event["seq"])
+            for key, answer in taken.list_answers("outcome"):
+                if _PARENT_RESULT in getattr(answer.event, "notes", ()) and self._answers.find(key):
+                    self._answers.take(key)
+            self._turn = records[start].turn
+        return self._turn
+
+    def _is_start(self, record: ReadRecord) -> bool:
+        return record.event_type == Forked.TYPE and record.event["conversation"] == self._name
+
+    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
+        """As the real executor says."""
+        return self._executor.review(call, allowed_tools)
+
+    def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
+        """As the real executor says."""
+        return self._executor.review_at_once(call, allowed_tools)
+
+    async def run(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> ToolFinished:
+        """The recorded outcome of a call that must not run twice and was not approved here; else a run."""
+        snapshot = self._get_snapshot()
+        if not self._is_idempotent(call.name) and not _is_approved(snapshot, call):
+            is_same_turn = snapshot.turn == self._read_outcomes()
+            outcome = _find_run_outcome(self._answers, call) if is_same_turn else None
+            if outcome is not None:
+                return _take_run_outcome(self._answers, call, outcome)
+        return await self._executor.run(call, allowed_tools, starts)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -567,10 +567,12 @@ class Conversation(Generic[OutputAhead]):
         engine, name = self._engine, name or generate_conversation_id()
         store, agent, turns = engine.store, engine._turns.agent, engine._turns
         conversations = agent.conversations
-        plan = plan_fork(store, self.id, name, at, changes or ForkChanges(), author or "")
+        changes = changes or ForkChanges()
+        fit_arguments = partial(agent.decisions.tools.read_own_arguments, consequence="nothing was written")
+        plan = plan_fork(store, self.id, name, at, changes, author or "", fit_arguments=fit_arguments)
         if from_log:
             return await fork_from_log(store, plan, observer=agent.parts.observer)
-        conversations.allow_settings(changes.settings if changes is not None else {})
+        conversations.allow_settings(changes.settings)
         driver = conversations.fork_driver(name, plan)
         conversations.adapt_fork(driver, plan, run_tools=run_tools)
         async with engine.leases.work_on(name) as hold:

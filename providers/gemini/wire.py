@@ -479,7 +479,7 @@ def _encode_own_call(part: dict[str, Any], call: ToolCall | None) -> dict[str, A
         # A signature has no place of its own: it stands beside a text, which may be empty.
         return None if is_empty else part if part.keys() - _BESIDE_DATA else {**part, "text": ""}
     own: Mapping[str, Any] = part["functionCall"]
-    if call.problem or ARGUMENT_KEYS & own.keys():
+    if call.problem or call.arguments or ARGUMENT_KEYS & own.keys():
         own = restore_arguments(own, "args", call)
     ids = {"id": call.native_id} if own.get("id") and call.native_id else {}
     return {**part, "functionCall": {**own, **ids, "name": call.name}}

@@ -249,8 +249,8 @@ def _encode_own_item(item: dict[str, Any], call: ToolCall | None) -> dict[str, A
         return {**item, "summary": []} if lacks_summary else item
     own = {"call_id": call.id, "name": call.name}
     key = "arguments" if item.get("type") == "function_call" else "input"
-    if key == "arguments" or not isinstance(item.get(key), str):
-        own[key] = encode_sent_arguments(call)
+    text = (call.arguments or {}).get("input") if key == "input" else None
+    own[key] = text if isinstance(text, str) else encode_sent_arguments(call)
     return {**drop_other_arguments(item, key), **own}
 
 

@@ -165,13 +165,20 @@ def encode_sent_arguments(call: ToolCall) -> str:
 
 def restore_arguments(wire: Mapping[str, Any], key: str, call: ToolCall) -> dict[str, Any]:
     """The object of an earlier call as it came, where its arguments stand as an object under the host's own
-    key; else with those that go out, under that key alone."""
+    key and are those of the call, which a fork may have changed; else with those that go out, under that key
+    alone."""
     from toolchart.providers.shared.streamed_calls import drop_other_arguments
 
     own = drop_other_arguments(wire, key)
-    if len(own) < len(wire) or not isinstance(own.get(key), Mapping):
+    value = own.get(key)
+    if len(own) < len(wire) or not isinstance(value, Mapping) or not _are_equal(call, value):
         own[key] = read_sent_arguments(call)
     return own
+
+
+def _are_equal(call: ToolCall, arguments: Mapping[str, Any]) -> bool:
+    """Whether arguments as they came are those of the call, or are all that is known of them."""
+    return call.arguments is None or encode_canonical_text(call.arguments) == encode_canonical_text(arguments)
 
 
 def _fit_arguments(call: ToolCall) -> ToolCall:

@@ -37,6 +37,24 @@ def test_another_result_gives_another_answer(run_cli: RunCli, conversation: str)
     assert "12" in run_cli("export", "other").out
 
 
+def test_other_arguments_run_the_call_again(run_cli: RunCli, conversation: str) -> None:
+    """A fork with other arguments begins before the reply that asked for the call and runs it anew; offline
+    it stops there, because the log has no outcome of it. `diff` names the arguments, `show` that they are of
+    the fork."""
+    words = ("--arguments", 'call_1_0_0={"expression": "17 * 28"}')
+    result = run_cli("fork", conversation, *words, "--name", "other")
+    assert result.code == 0
+    assert "476" in result.out
+    assert "other continues from record 1 of talk" in result.err
+    assert "differ at /event/reply/tool_calls/0/arguments/expression" in run_cli("diff", "talk", "other").out
+    assert run_cli("verify").code == 0
+    assert run_cli("replay", "other").code == 0
+    offline = run_cli("fork", conversation, *words, "--name", "off", "--offline")
+    assert offline.code == 1
+    assert "never reviewed the call 'call_1_0_0'" in offline.err
+    assert run_cli("resume", "off").code == 0
+
+
 def test_offline_forks(run_cli: RunCli, conversation: str) -> None:
     """Offline, a wider limit gives the same answer. Issue 16: another model has no recorded reply from the
     first request on: exit 1, with what to do instead, and no open fork is left."""
@@ -75,6 +93,11 @@ def test_a_prompt_from_a_file(run_cli: RunCli, conversation: str, work_dir: Path
         (("--set", "modle=x"), "did you mean 'model'?"),
         (("--tool-result", "call_1_0_0=grey"), "is not JSON"),
         (("--at", "99"), "its records are 0 to 5"),
+        (("--arguments", "call_1_0_0=2"), "are no object"),
+        (("--arguments", "call_1_0_0={"), "are not JSON"),
+        (("--arguments", "call_1_0_1={}"), "did you mean 'call_1_0_0'?"),
+        (("--arguments", 'call_1_0_0={"expr": 1}'), "are refused"),
+        (("--arguments", "call_1_0_0={}", "--at", "2"), "shares the records up to 1"),
     ],
 )
 def test_mistakes_are_wrong_usage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import agents
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.messages import export_messages
@@ -18,8 +20,11 @@ from toolchart.engine.log.replay import read_chain, replay, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_store
+from toolchart.engine.reading.diff import compare_conversations
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import LogDamaged, NoRecordedAnswer, SpecError
-from toolchart.states.messages import Request
+from toolchart.states.events import Replied
+from toolchart.states.messages import Reply, Request, ToolCall, Usage
 
 SCRIPT = [
     agents.reply_with_calls(("echo", {"text": "one"}), ("echo", {"text": "two"})),
@@ -95,8 +100,6 @@ def test_a_fork_replaces_a_tool_result() -> None:
 
 def repeat_tool_result(request: Request) -> Any:
     """A reply that repeats the tool's result."""
-    from toolchart.states.messages import Reply
-
     return Reply(content=f"heard {request.messages[-1].content}", finish_reason="stop")
 
 
@@ -213,3 +216,243 @@ def test_an_impossible_fork_is_refused(at: int | None, changes: ForkChanges, wor
     with pytest.raises(SpecError, match=words):
         engine.conversation("c").fork(at=at, changes=changes, name="f")
     assert list(engine.store.list_conversations()) == ["c"]
+
+
+# -- other arguments of a call ---------------------------------------------------------------------
+
+
+def read_replies(engine: Engine, conversation: str) -> list[Replied]:
+    """The replies in the records of a conversation itself."""
+    events = (
+        record.decode_event() for record in read_chain(engine.store.read_lines(conversation), conversation)
+    )
+    return [event for event in events if isinstance(event, Replied)]
+
+
+def test_a_fork_changes_the_arguments_of_a_call() -> None:
+    """The reply that asked for the call is heard again with the new arguments: its other calls get their
+    recorded results, the changed one runs, and the model sees both. The log says which call was changed, and
+    nothing is paid, sent or claimed for the reply a second time."""
+    first = Reply(
+        content="Let me see.",
+        tool_calls=(
+            ToolCall(id="a", name="weather", arguments={"city": "Oslo"}, raw='{"city": "Oslo"}'),
+            ToolCall(id="b", name="weather", arguments={"city": "Rome"}),
+        ),
+        finish_reason="tool_calls",
+        native_reason="tool_calls",
+        usage=Usage(input=7, output=5),
+        response_id="r1",
+        details={"tier": "x"},
+        rate_limits={"requests": {"limit": 9.0}},
+    )
+    engine = agents.make_engine([first, "blue", lambda request: repeat_tool_result(request)])
+    engine.run("first", conversation="c")
+    changes = ForkChanges(arguments={"a": {"city": "Bergen"}})
+    fork = engine.conversation("c").fork(changes=changes, name="f")
+    assert fork.at == 1
+    assert fork.result is not None
+    [waiting] = fork.result.pending_approvals
+    assert (waiting.id, waiting.params) == ("a", {"city": "Bergen"})
+    result = engine.conversation("f").approve("a")
+    assert "heard" in result.content
+    outcomes = {
+        record.event["call_id"]: record.event.get("notes", [])
+        for record in read_chain(engine.store.read_lines("f"), "f")
+        if record.event["type"] == "tool_finished"
+    }
+    assert outcomes == {"a": [], "b": ["the recorded result of the parent's call"]}
+    replied = read_replies(engine, "f")[0]
+    assert replied.changed_calls == ("a",)
+    assert replied.reply.content == "Let me see."
+    assert [(call.id, call.arguments, call.raw) for call in replied.reply.tool_calls] == [
+        ("a", {"city": "Bergen"}, None),
+        ("b", {"city": "Rome"}, None),
+    ]
+    claims = (replied.answer_digest, replied.raw_answer, replied.deltas, replied.reply.usage)
+    assert not any(claims)
+    assert not any((replied.reply.response_id, replied.reply.details, replied.reply.rate_limits))
+    assert (engine.conversation("c").usage.input, engine.conversation("f").usage.input) == (7, None)
+    request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
+    sent = {call.id: call.arguments for message in request.messages for call in message.tool_calls}
+    assert sent == {"a": {"city": "Bergen"}, "b": {"city": "Rome"}}
+    assert not [found for found in verify_store(engine.store) if isinstance(found, LogDamaged)]
+    assert list(replay_conversation(engine.store, "f"))
+    difference = compare_conversations(engine.store, "c", "f").first
+    assert difference is not None
+    assert difference.pointer == "/event/reply/tool_calls/0/arguments/city"
+    assert (difference.left_seq, difference.left, difference.right) == (2, "Oslo", "Bergen")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    calls=st.sampled_from([["call_1_0_0"], ["call_1_0_1", "call_1_0_0"], ["call_1_1_0"], ["call_2_0_0"]]),
+    words=st.text(max_size=5),
+    is_same=st.booleans(),
+    is_offline=st.booleans(),
+)
+def test_changed_arguments_verify_replay_and_show(
+    calls: list[str], words: str, is_same: bool, is_offline: bool
+) -> None:
+    """With the recorded arguments a fork ends as its parent did, also from the log alone. With others the
+    calls have them. Such a fork verifies, replays exactly and goes on."""
+    engine = agents.make_engine(
+        [*SCRIPT, *["more"] * 3], log=MemoryStore(), chart="tool_loop", approver=lambda question: True
+    )
+    engine.run("first", conversation="c")
+    engine.run("second", conversation="c")
+    old = {
+        call.id: call.arguments or {}
+        for record in read_chain(engine.store.read_lines("c"), "c")
+        if isinstance(event := record.decode_event(), Replied)
+        for call in [replace(c, id=i) for c, i in zip(event.reply.tool_calls, record.calls, strict=False)]
+    }
+    new = {name: old[name] if is_same else dict.fromkeys(old[name], words) for name in calls}
+    if "call_1_1_0" in calls and not is_same:
+        new = {"call_1_1_0": {"expression": "2+2"}}
+    handle = engine.conversation("c")
+    try:
+        fork = handle.fork(changes=ForkChanges(arguments=new), name="f", from_log=is_offline)
+    except NoRecordedAnswer:
+        assert is_offline
+        assert not is_same
+        assert list(engine.store.list_conversations()) == ["c"]
+        return
+    assert fork.stopped is None or (is_offline and not is_same)
+    replied = read_replies(engine, "f")[0]
+    ids = set(replied.changed_calls)
+    assert ids == set(calls)
+    assert not [found for found in verify_store(engine.store) if isinstance(found, LogDamaged)]
+    assert list(replay_conversation(engine.store, "f", include_shared=True))
+    if is_same and is_offline:
+        assert compare_conversations(engine.store, "c", "f").first is None or "call_2_0_0" not in calls
+    if not fork.stopped:
+        assert fork.result is not None
+        assert fork.result.is_over
+
+
+@pytest.mark.parametrize(
+    ("at", "changes", "words"),
+    [
+        (None, {"arguments": {"call_1_0_9": {}}}, "did you mean 'call_1_0_"),
+        (None, {"arguments": {"call_1_0_0": {}, "call_2_0_0": {}}}, "different replies.*record 2.*record 1"),
+        (3, {"arguments": {"call_1_0_0": {"text": "x"}}}, "shares the records up to 1.*not up to 3"),
+        (None, {"arguments": {"call_1_1_0": {"expression": 7}}}, "refused.*nothing was written"),
+        (None, {"arguments": {"call_1_1_0": {"expresion": "1"}}}, "nothing was written"),
+        (None, {"arguments": {"call_1_0_0": {}}, "results": {"call_1_0_1": 1}}, "or results"),
+    ],
+)
+def test_arguments_that_cannot_be_changed_are_refused(
+    at: int | None, changes: dict[str, Any], words: str
+) -> None:
+    """An unknown call, calls of several replies, another record and arguments that do not fit: the error says
+    what would do, and nothing is written."""
+    engine = run_two_turns()
+    for is_offline in (False, True):
+        with pytest.raises(SpecError) as caught:
+            engine.conversation("c").fork(
+                at=at, changes=ForkChanges(**changes), name="f", from_log=is_offline
+            )
+        assert re.search(words, str(caught.value), re.DOTALL), caught.value
+    assert list(engine.store.list_conversations()) == ["c"]
+
+
+def test_a_shared_call_is_changed_in_the_parent() -> None:
+    """A fork of a fork changes calls of its own records only; the error names where the others are."""
+    engine = run_two_turns()
+    engine.conversation("c").fork(name="f")
+    with pytest.raises(SpecError, match=r"itself has no call 'call_1_0_0'.*\s.*a fork of its parent"):
+        engine.conversation("f").fork(changes=ForkChanges(arguments={"call_1_0_0": {"text": "x"}}))
+
+
+def test_a_changed_reply_answers_its_own_region() -> None:
+    """Where model calls of two regions are open at the record, the changed reply answers the call that it
+    answered in the parent, and the other one is made again."""
+    regions = {
+        "main": {
+            "states": {
+                "asking": {
+                    "initial": True,
+                    "enter": "call_model",
+                    "transitions": [
+                        {
+                            "event": "replied.call_model",
+                            "target": "reviewing",
+                            "cond": "finish_reason == 'tool_calls'",
+                        },
+                        {"event": "replied.call_model", "target": "main_done"},
+                        {"event": "failed.call_model", "target": "main_done"},
+                    ],
+                },
+                "reviewing": {
+                    "enter": "review_calls",
+                    "transitions": [
+                        {"event": "reviewed", "target": "running", "cond": "undecided_calls == 0"},
+                        {"event": "reviewed"},
+                        {"event": "decided", "target": "running", "cond": "undecided_calls == 0"},
+                        {"event": "decided"},
+                    ],
+                },
+                "running": {
+                    "enter": "run_tools",
+                    "transitions": [
+                        {"event": "tool_finished", "cond": "pending_calls > 0"},
+                        {"event": "tool_finished", "target": "asking", "cond": "iteration < 3"},
+                        {"event": "tool_finished", "target": "main_done"},
+                    ],
+                },
+                "main_done": {"final": True},
+            }
+        },
+        "side": {
+            "states": {
+                "thinking": {
+                    "initial": True,
+                    "enter": "think",
+                    "transitions": [
+                        {"event": "replied.think", "target": "side_done"},
+                        {"event": "failed.think", "target": "side_done"},
+                    ],
+                },
+                "side_done": {"final": True},
+            }
+        },
+    }
+    chart = {
+        "states": {
+            "working": {
+                "initial": True,
+                "parallel": True,
+                "states": regions,
+                "transitions": [
+                    {"event": "done.state.working", "target": "finished"},
+                    {"event": "cancelled", "target": "lost"},
+                ],
+            },
+            "finished": {"final": True, "enter": "report"},
+            "lost": {"final": True, "enter": "answer_with_error"},
+        }
+    }
+    slow = {"content": "thought", "latency_s": 0.2}
+    spec = agents.make_spec(
+        chart=chart,
+        effects={
+            "think": {"call_model": {"as": "thought", "llm": "side", "prompt": "Think."}},
+            "report": {"answer": "{{thought.content}}"},
+        },
+    )
+    spec["llms"]["side"] = {"provider": "scripted", "model": "s", "replies": [slow, slow]}
+    replies = [agents.reply_with_calls(("echo", {"text": "one"})), "done", "done again"]
+    providers = {"model": ScriptedProvider(replies)}
+    with Engine(spec, log="memory", providers=providers) as engine:
+        assert engine.run("go", conversation="c").content == "thought"
+        changes = ForkChanges(arguments={"call_1_0_0": {"text": "two"}})
+        fork = engine.conversation("c").fork(changes=changes, name="f")
+        replies_of_fork = read_replies(engine, "f")
+        damages = [found for found in verify_store(engine.store) if isinstance(found, LogDamaged)]
+    assert fork.at == 1
+    assert fork.result is not None
+    assert replies_of_fork[0].changed_calls == ("call_1_0_0",)
+    assert not damages
+    assert fork.result.tool_calls[0]["params"] == {"text": "two"}
+    assert sorted(reply.reply.content or "" for reply in replies_of_fork) == ["", "done again", "thought"]

@@ -15,6 +15,7 @@ from request_rebuilding import rebuild_request
 from toolchart.providers.registry import create_body_builder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart, FilePart, ImagePart
+from toolchart.states.messages import Message, Request, ToolCall
 
 ENTRIES: dict[str, dict[str, Any]] = {
     "openai-chat": {"provider": "openai"},
@@ -116,3 +117,80 @@ def test_a_picture_in_a_reply_is_kept() -> None:
     (picture,) = [part for part in reply.parts if isinstance(part, ImagePart)]
     assert picture.read_bytes().endswith(b"chart of Marlow Point")
     assert picture.media_type == "image/png"
+
+
+# -- arguments that a fork has changed -----------------------------------------------------------------
+
+_OLD, _NEW = "Oslo", "Bergen"
+_OWN_REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "anthropic": (
+        {"provider": "anthropic"},
+        {
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "tool_use", "id": "a", "name": "look_up", "input": {"city": _OLD}},
+            ]
+        },
+    ),
+    "gemini": (
+        {"provider": "gemini"},
+        {
+            "content": {
+                "parts": [
+                    {"functionCall": {"name": "look_up", "args": {"city": _OLD}}, "thoughtSignature": "s"}
+                ]
+            }
+        },
+    ),
+    "gemini, without arguments": (
+        {"provider": "gemini"},
+        {"content": {"parts": [{"functionCall": {"name": "look_up"}, "thoughtSignature": "s"}]}},
+    ),
+    "responses": (
+        {"provider": "openai", "api": "responses"},
+        {
+            "output": [
+                {"type": "reasoning", "id": "r", "summary": []},
+                {
+                    "type": "function_call",
+                    "call_id": "a",
+                    "name": "look_up",
+                    "arguments": json.dumps({"city": _OLD}),
+                },
+            ]
+        },
+    ),
+    "responses, free text": (
+        {"provider": "openai", "api": "responses"},
+        {
+            "output": [
+                {"type": "reasoning", "id": "r", "summary": []},
+                {"type": "custom_tool_call", "call_id": "a", "name": "look_up", "input": _OLD},
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _OWN_REPLIES)
+def test_a_host_hears_the_arguments_that_a_fork_gave(name: str) -> None:
+    """What a host wants back of its reply goes back, with the arguments that the call has now."""
+    entry, data = _OWN_REPLIES[name]
+    arguments = {"input": _NEW} if "free text" in name else {"city": _NEW}
+    request = Request(
+        model="m",
+        messages=(
+            Message(role="user", content="hi"),
+            Message(
+                role="assistant",
+                tool_calls=(ToolCall(id="a", name="look_up", arguments=arguments),),
+                provider_data={"provider": entry["provider"], **data},
+            ),
+            Message(role="tool", tool_call_id="a", name="look_up", content="rain"),
+        ),
+    )
+    builder = create_body_builder(LLMConfig.model_validate({"api_key": "k", **entry}), resolve=str)
+    sent = json.dumps(builder.build_body(request, stream=False))
+    assert _NEW in sent
+    assert _OLD not in sent
+    assert any(word in sent for word in ("signature", "thoughtSignature", "reasoning"))

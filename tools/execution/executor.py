@@ -250,23 +250,28 @@ class ToolExecutor:
         assert judgement is not None, "a judgement that may wait is made"
         return judgement
 
-    def read_own_arguments(self, call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+    def read_own_arguments(
+        self, call: ToolCall, arguments: dict[str, Any], *, consequence: str = CALL_STILL_WAITS
+    ) -> dict[str, Any]:
         """The arguments that a person gives a call instead of the model's, as its tool takes them.
 
         A model's arguments are repaired, and it sees what was made of them. A person is there to be asked:
         what runs is what they wrote, and what they sign. Only a null that stands for an absent value is
         left out. Takes a limited time, as a review.
 
+        Args:
+            consequence: what follows where they do not fit, as the hint says it.
+
         Raises:
             SpecError: they do not fit the schema; the hint says how they would, where that is known.
         """
         judgement = self.judge_call(replace(call, arguments=arguments, raw=None), (call.name,))
         if judgement.outcome is not None:
-            raise SpecError(judgement.reason, hint=CALL_STILL_WAITS)
+            raise SpecError(judgement.reason, hint=consequence)
         if judgement.is_repaired:
             problem = f"Invalid arguments for {call.name!r}: they are not as its schema says"
             fitting_text = encode_canonical_text(judgement.arguments)
-            hint = f"{CALL_STILL_WAITS}; this would fit: {fitting_text} ({'; '.join(judgement.notes)})"
+            hint = f"{consequence}; this would fit: {fitting_text} ({'; '.join(judgement.notes)})"
             raise SpecError(problem, hint=hint)
         return judgement.arguments
 

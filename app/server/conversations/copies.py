@@ -54,6 +54,7 @@ FORK_RIGHTS: Mapping[str, FieldRight] = {
     "settings": "narrow",
     "system": "debug",  # the prompt is the operator's
     "results": "debug",  # charts and rules trust the results of tools; a caller's own words are no result
+    "arguments": "debug",  # so are the arguments of calls: the model chose them
     "conversation": "free",
     "run_tools": "free",  # tools of the handler's list; one that is not idempotent still asks
     "from_log": "free",  # the log alone answers
@@ -125,6 +126,7 @@ async def fork(request: Request) -> Response:
         settings=form.settings,
         system=form.system,
         results=form.results,
+        arguments=form.arguments,
         narrow=find_narrowing(access, engine),
     )
 

@@ -83,6 +83,9 @@ class ForkForm(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     system: str | None = None
     results: dict[str, Any] = {}
+    """New results of tool calls, by call id."""
+    arguments: dict[str, dict[str, Any]] = {}
+    """New arguments of calls of one reply, by call id."""
     conversation: str | None = None
     run_tools: bool = False
     from_log: bool = False

@@ -613,6 +613,31 @@ async def test_a_fork_and_a_rerun_of_a_conversation() -> None:
     assert names == ["c1", "c2"]
 
 
+async def test_a_fork_with_other_arguments() -> None:
+    """A fork over HTTP hears the reply again with new arguments of its call. Arguments that do not fit and an
+    unknown call are refused (400), and it needs the role `debug`, as other results do."""
+    engine = make_engine([ask_for("a"), "first", "forked"])
+    async with open_client(make_site(engine)) as client:
+        await post(client, "", message="hi", conversation="c1")
+        records = (await client.get("/api/conversations/c1/records")).json()["records"]
+        (call,) = [record["calls"][0] for record in records if record.get("calls")]
+        path = "/api/conversations/c1/fork"
+        unknown = await client.post(path, json={"arguments": {"call_9": {"text": "b"}}})
+        no_object = await client.post(path, json={"arguments": {call: "b"}})
+        body = {"arguments": {call: {"text": "b"}}, "conversation": "c2"}
+        forked = (await client.post(path, json=body)).json()
+        diff = (await client.get("/api/conversations/c1/diff?with=c2")).json()
+        body = {"arguments": {call: {"text": "b"}}}
+        refused = await client.post(path, json=body, headers=bearer("talker"))
+    assert (forked["parent"], forked["at"], forked["stopped"]) == ("c1", 1, None)
+    assert (unknown.status_code, no_object.status_code) == (400, 400)
+    assert "itself has no call 'call_9'" in unknown.text
+    assert diff["first"]["pointer"] == "/event/reply/tool_calls/0/arguments/text"
+    assert (diff["first"]["left"], diff["first"]["right"]) == ("a", "b")
+    assert refused.status_code == 403
+    assert refused.json()["field"] == "arguments"
+
+
 async def test_the_openapi_document_names_every_endpoint_and_form() -> None:
     """The document lists the paths with their roles; every reference in it leads somewhere."""
     async with open_client(make_site(), "viewer") as client:

@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     help="Replace the result of a tool call. Repeatable.",
 )
 @click.option(
+    "--arguments",
+    multiple=True,
+    metavar="CALL_ID=JSON",
+    help="Replace the arguments of a tool call. Repeatable, for calls of one reply.",
+)
+@click.option(
     "--prompt", type=click.Path(), metavar="FILE", help="Use the text of this file as system prompt."
 )
 @click.option("--name", metavar="ID", help="Id of the new conversation. Default: a generated id.")
@@ -79,6 +85,7 @@ def command(
     at: int | None,
     settings: tuple[str, ...],
     results: tuple[str, ...],
+    arguments: tuple[str, ...],
     prompt: str | None,
     name: str | None,
     spec: str | None,
@@ -92,19 +99,21 @@ def command(
     """Continue from a record of CONVERSATION in a new conversation, with changes.
 
     The records before it are shared, not copied. Effects that were still open there are performed again: a
-    changed model repeats the newest turn, and a changed tool result continues after that call. A tool call
-    that the log has already gets its recorded result. Before any other call of a tool that is not idempotent
-    a person is asked; no approval of CONVERSATION counts.
+    changed model repeats the newest turn, and a changed tool result continues after that call. With changed
+    arguments the reply that asked for the call is heard again, with them: the call is reviewed, approved and
+    run anew. A tool call that the log has already gets its recorded result. Before any other call of a tool
+    that is not idempotent a person is asked; no approval of CONVERSATION counts.
 
     \b
     Example:  toolchart fork 5f0c --spec agent.yaml --set model=qwen3
               toolchart fork 5f0c --spec agent.yaml --tool-result call_1={"sky":"grey"}
+              toolchart fork 5f0c --spec agent.yaml --arguments call_1={"city":"Oslo"}
               toolchart fork 5f0c --set limits.max_iterations=2 --offline
     """
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.forks import fork_from_log
 
-    changes = _build_changes(settings, prompt, results)
+    changes = _build_changes(settings, prompt, results, arguments)
     with open_log(log, durability) as store:
         parent = find_conversation(store, conversation)
         replayed = load_conversation(store, parent)
@@ -141,13 +150,18 @@ def command(
     return report_result(fork.result, observer, as_json=False)
 
 
-def _build_changes(settings: tuple[str, ...], prompt: str | None, results: tuple[str, ...]) -> ForkChanges:
-    """What `--set`, `--prompt` and `--tool-result` change."""
+def _build_changes(
+    settings: tuple[str, ...], prompt: str | None, results: tuple[str, ...], arguments: tuple[str, ...]
+) -> ForkChanges:
+    """What `--set`, `--prompt`, `--tool-result` and `--arguments` change."""
     return ForkChanges(
         settings={key: _parse_setting(value) for key, value in _split_pairs(settings, "--set")},
         system=_read_prompt(prompt),
         results={
             key: _parse_tool_result(key, value) for key, value in _split_pairs(results, "--tool-result")
+        },
+        arguments={
+            key: _parse_arguments(key, value) for key, value in _split_pairs(arguments, "--arguments")
         },
     )
 
@@ -186,6 +200,18 @@ def _parse_tool_result(name: str, text: str) -> Any:
         raise SpecError(
             f"the result of {name!r} is not JSON: {error}", hint='write a text in quotes: "..."'
         ) from None
+
+
+def _parse_arguments(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = parse_foreign_json(text)
+    except ValueError as error:
+        raise SpecError(
+            f"the arguments of {name!r} are not JSON: {error}", hint='write an object: {"NAME": VALUE}'
+        ) from None
+    if not isinstance(value, dict):
+        raise SpecError(f"the arguments of {name!r} are no object", hint='write an object: {"NAME": VALUE}')
+    return value
 
 
 def _read_prompt(path: str | None) -> str | None:
