@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,11 +21,12 @@ from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart, walk_states
 from toolchart.states.diagram import Diagram, Overlay, build_diagram, draw
 from toolchart.states.diagram.labels import make_token
+from toolchart.states.diagram.picture import png
 from toolchart.states.diagram.picture.content import measure_lines
 from toolchart.states.diagram.picture.graph import fit_in_order
 from toolchart.states.diagram.picture.layout import Layout, compute_layout
-from toolchart.states.diagram.picture.native import run_native
 from toolchart.states.errors import SpecError
+from toolchart.workers.pool import BoundExceeded, WorkFailed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -173,8 +176,8 @@ def test_the_path_of_a_conversation_is_marked() -> None:
     assert "visited" not in marked["state-error"]
     assert ["arrow", "transition-1", "visited"] in list_classes(root)
     texts = [element.text for element in root.iter(f"{SVG}text")]
-    assert "2x 1.5 s" in texts
-    assert "(2) replied (1x)" in texts
+    assert "2× · 1.5 s" in texts
+    assert "(2) replied · 1×" in texts
 
 
 def test_png() -> None:
@@ -184,31 +187,72 @@ def test_png() -> None:
     assert image.startswith(b"\x89PNG")
 
 
-# -- the process of the library ------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------
 
 
-def test_an_abort_of_the_library_is_an_error_message() -> None:
-    """The library aborts its process on an edge from a vertex to itself; this process goes on."""
-    with pytest.raises(SpecError, match="signal 6") as caught:
-        run_native("compute_layers", {"graphs": [[(0, 0)]]})
+def test_a_chart_needs_no_package_for_its_picture() -> None:
+    """SVG is drawn with a plain installation: no package of an extra is imported, and no process started."""
+    program = (
+        "import subprocess, sys; from toolchart.specs.charts import load_chart\n"
+        "from toolchart.states.diagram import draw\n"
+        "subprocess.Popen = None\n"
+        "for name in ('resvg_py', 'fast_sugiyama'): sys.modules[name] = None\n"
+        "print(len(draw(load_chart('full'), 'svg')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 10_000
+
+
+def test_a_chart_that_is_too_large_is_an_error_message() -> None:
+    """A chart whose picture would take minutes is refused at once, with the formats that can show it."""
+    states: dict[str, Any] = {f"s{number}": {} for number in range(300)}
+    for number in range(299):
+        rows = [{"event": "replied", "target": f"s{number + 1}"}, {"event": "failed", "target": "s299"}]
+        states[f"s{number}"] = {"transitions": rows}
+    with pytest.raises(SpecError, match="too large for a picture") as caught:
+        draw(make_chart({"states": states}), "svg")
     assert "mermaid" in str(caught.value.hint)
+
+
+def test_an_abort_of_the_library_is_an_error_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process that makes PNG dies, this one goes on and names other formats."""
+    image = draw(load_chart("tool_loop"), "svg")
+    assert isinstance(image, bytes)
+    for limit, says in (
+        (BoundExceeded("exit", -6), "by signal 6"),
+        (BoundExceeded("memory"), "too much memory"),
+        (WorkFailed("ValueError", "no"), "cannot be drawn: "),
+        (OSError("no"), "cannot be started"),
+    ):
+        monkeypatch.setattr(png, "run_bounded", partial(fail, limit))
+        with pytest.raises(SpecError, match=says) as caught:
+            png.rasterize_svg(image)
+        assert "svg" in str(caught.value.hint)
+
+
+def fail(error: Exception, *_: Any, **__: Any) -> None:
+    """Raise this error."""
+    raise error
 
 
 def test_a_hanging_library_is_stopped() -> None:
     """A call that does not end in time is killed."""
-    edges = [(a, b) for a in range(900) for b in range(a + 1, 900, 7)]
-    with pytest.raises(SpecError, match=r"not ready after 0\.01 s"):
-        run_native("compute_layers", {"graphs": [edges]}, timeout_s=0.01)
+    image = draw(load_chart("full"), "svg")
+    assert isinstance(image, bytes)
+    with pytest.raises(SpecError, match=r"not ready after 0\.001 s"):
+        png.rasterize_svg(image, timeout_s=0.001)
 
 
-def test_without_the_packages_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is one clear error, with a way to get it and a way around it."""
-    draw(load_chart("tool_loop"), "svg")  # starts the host, which needs the path itself
+def test_without_the_package_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PNG without its package is one clear error, with a way to get it and a way around it; SVG is drawn."""
+    draw(load_chart("tool_loop"), "png")  # starts the host, which needs the path itself
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(SpecError, match="fast_sugiyama") as caught:
-        draw(load_chart("tool_loop"), "svg")
-    assert "fast-sugiyama" in str(caught.value.hint)
-    assert "mermaid" in str(caught.value.hint)
+    assert draw(load_chart("tool_loop"), "svg")
+    with pytest.raises(SpecError, match="PNG needs a package that is not installed: 'resvg_py'") as caught:
+        draw(load_chart("tool_loop"), "png")
+    assert "pip install 'resvg-py" in str(caught.value.hint)
+    assert "svg" in str(caught.value.hint)
 
 
 def test_positions_keep_order_and_gaps() -> None:
