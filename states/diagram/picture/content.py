@@ -39,6 +39,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """The kind of an effect; drawn before its name."""
     edge: int | None = None
     """The transition that it belongs to."""
+    is_cut: bool = False
+    """Whether the text goes on after it."""
 
     @property
     def width(self) -> float:
@@ -121,11 +123,13 @@ def _describe_event(edge: Edge) -> str:
 def _wrap(
     text: str, role: str, columns: int, badge: EffectKind | None = None, edge: int | None = None
 ) -> Iterator[Line]:
-    parts = wrap_text(make_visible(text), columns)
-    if len(parts) > _MAX_LINES:
-        parts = [*parts[: _MAX_LINES - 1], shorten_text(f"{parts[_MAX_LINES - 1]}...", columns)]
+    parts = wrap_text(make_visible(text[: columns * (_MAX_LINES + 1)]), columns)
+    is_cut = len(parts) > _MAX_LINES
+    if is_cut:
+        last = parts[_MAX_LINES - 1]
+        parts = [*parts[: _MAX_LINES - 1], f"{last[: columns - 3]}..."]
     for number, part in enumerate(parts):
-        yield Line(text=part, role=role, badge=None if number else badge, edge=edge)
+        yield Line(text=part, role=role, badge=None if number else badge, edge=edge, is_cut=is_cut)
 
 
 def measure_lines(lines: Iterable[Line]) -> tuple[float, float]:

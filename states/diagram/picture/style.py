@@ -62,7 +62,7 @@ _RULES = """
 .toolchart-diagram .box { fill: $box; stroke: $line; stroke-width: 1px; }
 .toolchart-diagram .inner-box { fill: none; stroke: $line; stroke-width: 1px; }
 .toolchart-diagram .compound .box { fill: $panel; }
-.toolchart-diagram .compound > text { paint-order: stroke; stroke: $panel; stroke-width: 3px; }
+.toolchart-diagram .compound text { paint-order: stroke; stroke: $panel; stroke-width: 3px; }
 .toolchart-diagram .region .box { stroke-dasharray: 5 3; }
 .toolchart-diagram .sub-agent .box { stroke: $agent; }
 .toolchart-diagram .divider { stroke: $line; stroke-width: 1px; }

@@ -180,6 +180,8 @@ class _SvgBuilder:
             if line.edge != row:
                 row = line.edge
                 parent = group if row is None else self._add_transition(group, row, "stay")
+                if row is not None and any(other.is_cut for other in state.lines if other.edge == row):
+                    SubElement(parent, "title").text = make_visible(self._diagram.edges[row].label)
             y += LINE_HEIGHT
             self._add_line(parent, line, x, y - 4)
 
@@ -212,9 +214,10 @@ class _SvgBuilder:
         return any(self._diagram.count_taken(self._diagram.edges[row]) for row in rows)
 
     def _add_label(self, root: Element, label: PlacedLabel) -> None:
-        group = self._add_transition(
-            root, label.row, "re-entry" if self._diagram.edges[label.row].reenters else ""
-        )
+        edge = self._diagram.edges[label.row]
+        group = self._add_transition(root, label.row, "re-entry" if edge.reenters else "")
+        if any(line.is_cut for line in label.lines):
+            SubElement(group, "title").text = make_visible(edge.label)
         for number, line in enumerate(label.lines, 1):
             self._add_line(group, line, label.x, label.y + number * LINE_HEIGHT - 4)
 
