@@ -296,7 +296,7 @@ def test_a_long_label_is_cut_and_has_its_whole_as_a_title() -> None:
         (group,) = [group for group in root.iter() if group.get("id") == f"transition-{index}"]
         assert guard in (group.findtext(f"{SVG}title") or "")
         texts = [text.text or "" for text in group.iter(f"{SVG}text")]
-        assert len(texts) <= 9
+        assert len(texts) <= 13
         assert texts[-1].endswith("...")
 
 

@@ -99,6 +99,9 @@ def _place_columns(sequence: SequenceDiagram, places: dict[str, int]) -> tuple[l
     gaps = [_MIN_GAP] * (count + 1)  # before the first participant, between two, and behind the last
     for participant, place in zip(sequence.participants, range(count), strict=True):
         _widen_around(gaps, place, measure_text(participant.label) + 40)
+    heads = [measure_text(participant.label) + 20 for participant in sequence.participants]
+    for place in range(1, count):
+        gaps[place] = max(gaps[place], (heads[place - 1] + heads[place]) / 2 + _MARGIN)
     messages = [entry for entry in sequence.entries if isinstance(entry, Message)]
     for entry in sequence.entries:
         if isinstance(entry, Note):

@@ -25,7 +25,7 @@ _EM = 0.61
 _NARROW, _WIDE = frozenset("fijlrt1I_-.,:;'|!()[] "), frozenset("mwMW@%")
 _STATE_COLUMNS = 34
 _ROW_COLUMNS = 26
-_MAX_LINES = 8
+_MAX_LINES = 12
 """A longer text is shortened, and its whole is the title of the label."""
 
 

@@ -108,9 +108,9 @@ class _SvgBuilder:
         self._labelled_rows: set[int] = set()
 
     def add_all(self, root: Element) -> None:
-        """Boxes of states first, then arrows, then all labels, so that no line crosses a text."""
+        """Boxes of states first, then arrows, those that were taken last, then all labels."""
         states = {state.node.id: self._add_state(root, state) for state in self._layout.states}
-        for path in self._layout.paths:
+        for path in sorted(self._layout.paths, key=lambda path: self._is_taken(path.rows)):
             self._add_path(root, path)
         for x, y in self._layout.marks:
             SubElement(
