@@ -621,13 +621,12 @@ class Agent(Generic[Deps, Output]):
         return draw(self.chart(), format_name)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What a notebook shows: the chart, as a picture with the extra `pictures`, else as Mermaid, which
-        notebooks draw themselves; as text where neither can be shown."""
+        """What a notebook shows: the chart as a picture, and as text where none can be shown."""
         shown = {"text/plain": f"{self!r}\n\n{self.draw('text')}"}
         try:
             picture = self.draw("svg")
-        except SpecError:  # the extra is not installed
-            return {**shown, "text/markdown": f"```mermaid\n{self.draw()}\n```"}
+        except SpecError:  # the chart is too large
+            return shown
         return {**shown, "image/svg+xml": picture.decode() if isinstance(picture, bytes) else picture}
 
     # -- running ---------------------------------------------------------------------------------

@@ -46,15 +46,9 @@ EXTRA_PACKAGES = {
     "otel": ("opentelemetry-api>=1.45",),
     "otlp": ("opentelemetry-sdk>=1.45", "opentelemetry-exporter-otlp-proto-http>=1.45"),
     "pdf": ("pypdf>=5",),
-    "pictures": ("fast-sugiyama>=0.5.3,<0.6", "resvg-py>=0.5,<0.6"),
+    "pictures": ("resvg-py>=0.5,<0.6",),
     "postgres": ("psycopg[binary]>=3.2",),
-    "serve": (
-        "starlette>=0.48",
-        "uvicorn>=0.35",
-        "jinja2>=3.1",
-        "prometheus-client>=0.22",
-        "fast-sugiyama>=0.5.3,<0.6",
-    ),
+    "serve": ("starlette>=0.48", "uvicorn>=0.35", "jinja2>=3.1", "prometheus-client>=0.22"),
 }
 """The packages of each extra. A test compares them with `pyproject.toml`."""
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.studio.rendering import FOLDER
-from toolchart.states.diagram.picture.style import STYLE
+from toolchart.states.diagram.picture.style import PAGE_STYLE
 
 ROUTES = RouteGroup()
 
@@ -31,7 +31,7 @@ class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def load_static_files() -> dict[str, StaticFile]:
     """Every file of `static/` by its name, and the style of drawings."""
-    files = {"diagram.css": _make_file(STYLE.encode(), "text/css")}
+    files = {"diagram.css": _make_file(PAGE_STYLE.encode(), "text/css")}
     for path in sorted((FOLDER / "static").iterdir()):
         if path.suffix in MEDIA_TYPES:
             files[path.name] = _make_file(path.read_bytes(), MEDIA_TYPES[path.suffix])

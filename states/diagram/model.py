@@ -106,8 +106,12 @@ class Diagram(msgspec.Struct, frozen=True, kw_only=True):
 
     def format_count(self, edge: Edge) -> str:
         """How often an edge fired, as a suffix of its label; empty for never and without an overlay."""
-        count = self.overlay.edges.get((edge.source, edge.row), 0) if self.overlay else 0
+        count = self.count_taken(edge)
         return f" ({count}x)" if count else ""
+
+    def count_taken(self, edge: Edge) -> int:
+        """How often an edge fired; 0 without an overlay."""
+        return self.overlay.edges.get((edge.source, edge.row), 0) if self.overlay else 0
 
     def is_visited(self, state: str) -> bool:
         """Whether the conversation entered the state."""

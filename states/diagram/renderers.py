@@ -25,7 +25,7 @@ RENDERERS = {
     "png": "picture.png:render",
 }
 """Every format of diagrams, in the order of `toolchart draw --help`, with the function of this package that
-draws it. SVG and PNG are bytes, and need the extra `pictures`."""
+draws it. SVG and PNG are bytes; PNG needs the extra `pictures`."""
 
 
 def find_renderer(format_name: str) -> Renderer:

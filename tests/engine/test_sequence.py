@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from agents import make_engine, reply_with_calls
 from hostile_texts import HOSTILE_TEXTS, find_foreign_svg
 
 from toolchart.engine.exchange.sequence import SequenceDiagram, draw_sequence, read_sequence
-from toolchart.engine.exchange.sequence.model import Divider, Message, Note
+from toolchart.engine.exchange.sequence.model import Divider, Message, Note, Participant
 from toolchart.engine.log.read_records import AskedEffect, ReadRecord, read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
@@ -107,6 +108,24 @@ def test_pictures_are_read_by_parsers() -> None:
     image = draw_sequence(sequence, "png")
     assert isinstance(image, bytes)
     assert image.startswith(b"\x89PNG")
+
+
+def test_heads_stand_apart() -> None:
+    """The boxes of participants with long names do not touch."""
+    keys = ("chart", "model", "tools")
+    sequence = SequenceDiagram(
+        title="c",
+        participants=tuple(
+            Participant(key=key, label=f"{key} of {'a' * 30}", kind=kind)
+            for key, kind in zip(keys, ("chart", "model", "tools"), strict=True)
+        ),
+        entries=(),
+    )
+    root = ElementTree.fromstring(draw_text(sequence, "svg"))
+    boxes = [e for e in root.iter() if e.get("class") == "box"]
+    sides = [(float(e.get("x", "0")), float(e.get("x", "0")) + float(e.get("width", "0"))) for e in boxes]
+    assert len(sides) == 3
+    assert all(second[0] - first[1] >= 12 for first, second in itertools.pairwise(sides))
 
 
 def test_a_fork_begins_with_what_it_shares() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -18,12 +20,15 @@ from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart, walk_states
 from toolchart.states.diagram import Diagram, Overlay, build_diagram, draw
+from toolchart.states.diagram.effect_kinds import EffectKind
 from toolchart.states.diagram.labels import make_token
+from toolchart.states.diagram.picture import png
 from toolchart.states.diagram.picture.content import measure_lines
 from toolchart.states.diagram.picture.graph import fit_in_order
 from toolchart.states.diagram.picture.layout import Layout, compute_layout
-from toolchart.states.diagram.picture.native import run_native
+from toolchart.states.diagram.picture.style import COLOURS, PAGE_STYLE, SHAPES, STYLE, make_flat_style
 from toolchart.states.errors import SpecError
+from toolchart.workers.pool import BoundExceeded, WorkFailed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -173,8 +178,8 @@ def test_the_path_of_a_conversation_is_marked() -> None:
     assert "visited" not in marked["state-error"]
     assert ["arrow", "transition-1", "visited"] in list_classes(root)
     texts = [element.text for element in root.iter(f"{SVG}text")]
-    assert "2x 1.5 s" in texts
-    assert "(2) replied (1x)" in texts
+    assert "2× · 1.5 s" in texts
+    assert "(2) replied · 1×" in texts
 
 
 def test_png() -> None:
@@ -184,31 +189,183 @@ def test_png() -> None:
     assert image.startswith(b"\x89PNG")
 
 
-# -- the process of the library ------------------------------------------------------------------
+# -- letters, colours, sizes ---------------------------------------------------------------------
 
 
-def test_an_abort_of_the_library_is_an_error_message() -> None:
-    """The library aborts its process on an edge from a vertex to itself; this process goes on."""
-    with pytest.raises(SpecError, match="signal 6") as caught:
-        run_native("compute_layers", {"graphs": [[(0, 0)]]})
+def measure_contrast(first: str, second: str) -> float:
+    """The contrast of two colours `#rrggbb`, as WCAG 2 defines it."""
+    lights = []
+    for colour in (first, second):
+        parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+        red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+    return max(lights) / min(lights)
+
+
+GROUNDS = ("ground", "panel", "box", "current-box")
+"""What text and lines of a picture stand on."""
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_text_and_lines_can_be_read(is_dark: bool) -> None:
+    """In light and in dark: text has a contrast of 4.5, lines and marks have one of 3."""
+    colours = {name: pair[is_dark] for name, pair in COLOURS.items()}
+    for name in ("text", "quiet"):
+        grounds = (*GROUNDS, *(f"heat-{level}" for level in range(1, 6))) if name == "text" else GROUNDS
+        for ground in grounds:
+            assert measure_contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+    for name in ("line", "path", "current", "model", "tools", "person", "agent", "timer"):
+        for ground in GROUNDS[:3]:
+            assert measure_contrast(colours[name], colours[ground]) >= 3, (name, ground)
+
+
+def test_every_kind_of_work_has_its_own_mark() -> None:
+    """Each kind of effect that is drawn has a shape of its own, so that its colour does not matter."""
+    kinds = set(get_args(EffectKind)) - {"answer", "other"}
+    assert set(SHAPES) == kinds
+    assert len(set(SHAPES.values())) == len(kinds)
+    assert all(f".badge-{kind}" in STYLE for kind in kinds)
+
+
+def test_the_style_fits_every_program() -> None:
+    """A program without custom properties gets plain colours, a browser those that its reader prefers, and a
+    page those of its own scheme."""
+    assert "@media (prefers-color-scheme: dark)" in STYLE
+    assert "light-dark(" not in STYLE
+    assert "fill: #ffffff; fill: var(--chart-ground);" in STYLE
+    assert "prefers-color-scheme" not in PAGE_STYLE
+    assert "--chart-ground: light-dark(#ffffff, #101318);" in PAGE_STYLE
+    for is_dark in (False, True):
+        flat = make_flat_style(is_dark=is_dark)
+        assert "var(" not in flat
+        assert COLOURS["ground"][is_dark] in flat
+    for style in (STYLE, PAGE_STYLE, make_flat_style()):
+        assert "$" not in style
+        assert not set("<>&") & set(style)  # so it stands in XML as it is
+        assert {int(size) for size in re.findall(r"(\d+)px (?:ui|system)", style)} == {11, 13}
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_the_shipped_charts_fit_a_page(name: str) -> None:
+    """A picture is shown one to one, and is no wider than the column of a pull request."""
+    root = draw_svg(load_chart(name))
+    assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    assert int(root.get("width", "0")) <= 880
+
+
+@pytest.mark.parametrize("name", list_shipped_charts())
+def test_no_text_leaves_its_place(name: str) -> None:
+    """The texts of a state lie inside its box, no text lies over another one, and all lie in the picture."""
+    root = draw_svg(load_chart(name))
+    width, height = (float(root.get(side, "0")) for side in ("width", "height"))
+    texts = {id(text): measure_drawn(text) for text in root.iter(f"{SVG}text")}
+    for a, b in itertools.combinations(texts.values(), 2):
+        assert a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3], (a, b)
+    for left, top, right, bottom in texts.values():
+        assert left >= 0
+        assert top >= 0
+        assert right <= width
+        assert bottom <= height
+    for state in root.iter(f"{SVG}g"):
+        if "data-state" in state.attrib:
+            box = state.find(f"{SVG}rect")
+            assert box is not None
+            x, y, wide, high = (float(box.get(key, "0")) for key in ("x", "y", "width", "height"))
+            for text in state.iter(f"{SVG}text"):
+                left, top, right, bottom = texts[id(text)]
+                assert x < left < right < x + wide, text.text
+                assert y < top < bottom < y + high, text.text
+
+
+def measure_drawn(text: ElementTree.Element) -> Box:
+    """The rectangle of a text in the widest of the usual fonts: DejaVu Sans Bold and DejaVu Sans Mono."""
+    is_name = "name" in text.get("class", "").split()
+    size = 13 if is_name else 11
+    wide = {"m": 1.042, "w": 0.924, "_": 0.5, "i": 0.343, "l": 0.343, "r": 0.493, "t": 0.478, "f": 0.435}
+    ems = sum(wide.get(c, 0.72) for c in text.text or "") if is_name else 0.602 * len(text.text or "")
+    x, y = float(text.get("x", "0")), float(text.get("y", "0"))
+    return x, y - size * 0.78, x + ems * size, y + size * 0.24
+
+
+def test_a_long_label_is_cut_and_has_its_whole_as_a_title() -> None:
+    """A guard of many lines ends in three dots, and its title has all of it."""
+    guard = " and ".join(f"iteration != {number}" for number in range(40))
+    rows = [{"event": "replied", "target": "b", "cond": guard}, {"event": "failed", "cond": guard}]
+    root = draw_svg(make_chart({"states": {"a": {"transitions": rows}, "b": {"final": True}}}))
+    for index in (0, 1):
+        (group,) = [group for group in root.iter() if group.get("id") == f"transition-{index}"]
+        assert guard in (group.findtext(f"{SVG}title") or "")
+        texts = [text.text or "" for text in group.iter(f"{SVG}text")]
+        assert len(texts) <= 13
+        assert texts[-1].endswith("...")
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+
+def test_a_chart_needs_no_package_for_its_picture() -> None:
+    """SVG is drawn with a plain installation: no package of an extra is imported, and no process started."""
+    program = (
+        "import subprocess, sys; from toolchart.specs.charts import load_chart\n"
+        "from toolchart.states.diagram import draw\n"
+        "subprocess.Popen = None\n"
+        "for name in ('resvg_py', 'fast_sugiyama'): sys.modules[name] = None\n"
+        "print(len(draw(load_chart('full'), 'svg')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 10_000
+
+
+def test_a_chart_that_is_too_large_is_an_error_message() -> None:
+    """A chart whose picture would take minutes is refused at once, with the formats that can show it."""
+    states: dict[str, Any] = {f"s{number}": {} for number in range(300)}
+    for number in range(299):
+        rows = [{"event": "replied", "target": f"s{number + 1}"}, {"event": "failed", "target": "s299"}]
+        states[f"s{number}"] = {"transitions": rows}
+    with pytest.raises(SpecError, match="too large for a picture") as caught:
+        draw(make_chart({"states": states}), "svg")
     assert "mermaid" in str(caught.value.hint)
+
+
+def test_an_abort_of_the_library_is_an_error_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process that makes PNG dies, this one goes on and names other formats."""
+    image = draw(load_chart("tool_loop"), "svg")
+    assert isinstance(image, bytes)
+    for limit, says in (
+        (BoundExceeded("exit", -6), "by signal 6"),
+        (BoundExceeded("memory"), "too much memory"),
+        (WorkFailed("ValueError", "no"), "cannot be drawn: "),
+        (OSError("no"), "cannot be started"),
+    ):
+        monkeypatch.setattr(png, "run_bounded", partial(fail, limit))
+        with pytest.raises(SpecError, match=says) as caught:
+            png.rasterize_svg(image)
+        assert "svg" in str(caught.value.hint)
+
+
+def fail(error: Exception, *_: Any, **__: Any) -> None:
+    """Raise this error."""
+    raise error
 
 
 def test_a_hanging_library_is_stopped() -> None:
     """A call that does not end in time is killed."""
-    edges = [(a, b) for a in range(900) for b in range(a + 1, 900, 7)]
-    with pytest.raises(SpecError, match=r"not ready after 0\.01 s"):
-        run_native("compute_layers", {"graphs": [edges]}, timeout_s=0.01)
+    image = draw(load_chart("full"), "svg")
+    assert isinstance(image, bytes)
+    with pytest.raises(SpecError, match=r"not ready after 0\.001 s"):
+        png.rasterize_svg(image, timeout_s=0.001)
 
 
-def test_without_the_packages_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is one clear error, with a way to get it and a way around it."""
-    draw(load_chart("tool_loop"), "svg")  # starts the host, which needs the path itself
+def test_without_the_package_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PNG without its package is one clear error, with a way to get it and a way around it; SVG is drawn."""
+    draw(load_chart("tool_loop"), "png")  # starts the host, which needs the path itself
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(SpecError, match="fast_sugiyama") as caught:
-        draw(load_chart("tool_loop"), "svg")
-    assert "fast-sugiyama" in str(caught.value.hint)
-    assert "mermaid" in str(caught.value.hint)
+    assert draw(load_chart("tool_loop"), "svg")
+    with pytest.raises(SpecError, match="PNG needs a package that is not installed: 'resvg_py'") as caught:
+        draw(load_chart("tool_loop"), "png")
+    assert "pip install 'resvg-py" in str(caught.value.hint)
+    assert "svg" in str(caught.value.hint)
 
 
 def test_positions_keep_order_and_gaps() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement
 
 from toolchart.engine.exchange.sequence.model import Divider, Message, Note, SequenceDiagram
-from toolchart.states.diagram.picture.content import TEXT_SIZE, measure_pixels
+from toolchart.states.diagram.picture.content import measure_text
 from toolchart.states.diagram.picture.png import rasterize_svg
 from toolchart.states.diagram.picture.svg import add_box, add_text, build_image, encode_image, format_number
 
@@ -62,35 +62,35 @@ class _SvgBuilder:
     def _add_participant(self, root: Element, label: str, kind: str, x: float) -> None:
         group = SubElement(root, "g", {"class": f"participant participant-{kind}"})
         _add_line(group, (x, _MARGIN + _HEAD), (x, self._height - _MARGIN), "lifeline")
-        width = measure_pixels(label, TEXT_SIZE)
+        width = measure_text(label)
         add_box(group, (x - width / 2 - 10, _MARGIN, width + 20, _HEAD), "box", 6)
-        add_text(group, label, x - width / 2, _MARGIN + 19, "text", width)
+        add_text(group, label, x - width / 2, _MARGIN + 19, "text")
 
     def _add_message(self, root: Element, message: Message, y: float) -> None:
         group = _add_record_group(root, "message", message.seq)
         start, end = (self._columns[self._places[key]] for key in (message.source, message.target))
-        width = measure_pixels(message.text, TEXT_SIZE)
+        width = measure_text(message.text)
         style_class = "arrow answer" if message.is_answer else "arrow"
         if start == end:
             shape = f"M{_n(start)} {_n(y - 8)}h22v12h-20"
             _add_arrow(group, shape, style_class)
-            add_text(group, message.text, start + 28, y + 2, "text", width)
+            add_text(group, message.text, start + 28, y + 2, "text")
             return
         _add_arrow(group, f"M{_n(start)} {_n(y)}L{_n(end)} {_n(y)}", style_class)
-        add_text(group, message.text, (start + end) / 2 - width / 2, y - 5, "text", width)
+        add_text(group, message.text, (start + end) / 2 - width / 2, y - 5, "text")
 
     def _add_note(self, root: Element, note: Note, y: float) -> None:
         group = _add_record_group(root, "entered" if note.is_state else "note", note.seq)
-        x, width = self._columns[self._places[note.participant]], measure_pixels(note.text, TEXT_SIZE)
+        x, width = self._columns[self._places[note.participant]], measure_text(note.text)
         add_box(group, (x - width / 2 - 8, y - 15, width + 16, 20), "note-box", 4)
-        add_text(group, note.text, x - width / 2, y - 1, "text", width)
+        add_text(group, note.text, x - width / 2, y - 1, "text")
 
     def _add_divider(self, root: Element, text: str, y: float) -> None:
         group = SubElement(root, "g", {"class": "separator"})
         _add_line(group, (_MARGIN, y - 5), (self._width - _MARGIN, y - 5), "separator-line")
-        width = measure_pixels(text, TEXT_SIZE)
+        width = measure_text(text)
         add_box(group, (_MARGIN + 8, y - 15, width + 16, 20), "separator-box", 4)
-        add_text(group, text, _MARGIN + 16, y - 1, "text", width)
+        add_text(group, text, _MARGIN + 16, y - 1, "text")
 
 
 def _place_columns(sequence: SequenceDiagram, places: dict[str, int]) -> tuple[list[float], float]:
@@ -98,11 +98,14 @@ def _place_columns(sequence: SequenceDiagram, places: dict[str, int]) -> tuple[l
     count = len(places)
     gaps = [_MIN_GAP] * (count + 1)  # before the first participant, between two, and behind the last
     for participant, place in zip(sequence.participants, range(count), strict=True):
-        _widen_around(gaps, place, measure_pixels(participant.label, TEXT_SIZE) + 40)
+        _widen_around(gaps, place, measure_text(participant.label) + 40)
+    heads = [measure_text(participant.label) + 20 for participant in sequence.participants]
+    for place in range(1, count):
+        gaps[place] = max(gaps[place], (heads[place - 1] + heads[place]) / 2 + _MARGIN)
     messages = [entry for entry in sequence.entries if isinstance(entry, Message)]
     for entry in sequence.entries:
         if isinstance(entry, Note):
-            _widen_around(gaps, places[entry.participant], measure_pixels(entry.text, TEXT_SIZE) + 30)
+            _widen_around(gaps, places[entry.participant], measure_text(entry.text) + 30)
     for low, high, width in sorted(_list_spans(messages, places), key=lambda span: span[1] - span[0]):
         missing = width + 24 - sum(gaps[low + 1 : high + 1])
         if missing > 0:
@@ -121,7 +124,7 @@ def _list_spans(messages: Iterable[Message], places: dict[str, int]) -> Iterable
     """The first and last participant of each message, and the width of its text."""
     for message in messages:
         low, high = sorted((places[message.source], places[message.target]))
-        width = measure_pixels(message.text, TEXT_SIZE)
+        width = measure_text(message.text)
         yield (low, high, width) if low < high else (low, low + 1, width + 28)
 
 

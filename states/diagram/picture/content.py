@@ -1,6 +1,7 @@
 """What stands in a picture: the lines of each state and of each transition, and how much space they take.
 
-All text is monospaced, so its width is known without a font: 0.61 em per column covers the usual fonts.
+Widths are known without a font: 0.61 em per column covers the usual monospaced fonts, and names get what the
+widest of the usual fonts needs.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import msgspec
 from toolchart.states.diagram.effect_kinds import EffectKind
 from toolchart.states.diagram.labels import make_visible, measure_width, shorten_text, wrap_text
 from toolchart.states.diagram.model import Diagram, Edge, Node
+from toolchart.states.diagram.picture.style import MARK_SIZE
 
-TITLE_SIZE, TEXT_SIZE, BADGE_SIZE = 13.0, 11.0, 9.0
-"""Heights of fonts in pixels."""
+TITLE_SIZE, TEXT_SIZE = 13.0, 11.0
+"""Heights of fonts in pixels: names, which are not monospaced, and everything else."""
 LINE_HEIGHT = 15.0
 TITLE_HEIGHT = 20.0
 PADDING = 10.0
 HISTORY_SIZE = 24.0
 _EM = 0.61
-_STATE_COLUMNS = 44
-_ROW_COLUMNS = 30
-_MAX_CHARACTERS = 400
-"""A longer text is shortened: a picture is no place to read it."""
+_NARROW, _WIDE = frozenset("fijlrt1I_-.,:;'|!()[] "), frozenset("mwMW@%")
+_STATE_COLUMNS = 34
+_ROW_COLUMNS = 26
+_MAX_LINES = 12
+"""A longer text is shortened, and its whole is the title of the label."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,21 +39,32 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """The kind of an effect; drawn before its name."""
     edge: int | None = None
     """The transition that it belongs to."""
+    is_cut: bool = False
+    """Whether the text goes on after it."""
 
     @property
     def width(self) -> float:
         """Pixels, badge included."""
-        return measure_pixels(self.text, TEXT_SIZE) + measure_badge(self.badge)
+        return measure_text(self.text) + measure_badge(self.badge)
 
 
-def measure_pixels(text: str, size: float) -> float:
-    """Width of a text."""
-    return measure_width(text) * size * _EM
+def measure_text(text: str) -> float:
+    """Width of a monospaced text."""
+    return measure_width(text) * TEXT_SIZE * _EM
+
+
+def measure_name(name: str) -> float:
+    """Width of the name of a state, which is bold and not monospaced."""
+    ems = (
+        0.5 if c in _NARROW else 1.1 if c in _WIDE else 0.84 if c.isupper() else 0.72 * measure_width(c)
+        for c in name
+    )
+    return sum(ems) * TITLE_SIZE
 
 
 def measure_badge(badge: str | None) -> float:
     """Width of a badge with the space behind it."""
-    return measure_pixels(badge, BADGE_SIZE) + 14 if badge else 0.0
+    return MARK_SIZE + 6 if badge else 0.0
 
 
 def shorten_name(name: str) -> str:
@@ -70,16 +84,16 @@ def list_state_lines(diagram: Diagram, node: Node, staying_edges: Sequence[int])
     lines += _wrap_visits(diagram, node)
     for index in staying_edges:
         edge = diagram.edges[index]
-        lines += _wrap(edge.label + diagram.format_count(edge), "stay", _STATE_COLUMNS, edge=index)
+        lines += _wrap(edge.label + _format_count(diagram, edge), "stay", _STATE_COLUMNS, edge=index)
     return tuple(lines)
 
 
 def _wrap_visits(diagram: Diagram, node: Node) -> Iterator[Line]:
     overlay = diagram.overlay
     if overlay is not None and overlay.states.get(node.id):
-        text = f"{overlay.states[node.id]}x"
+        text = f"{overlay.states[node.id]}×"
         if node.id in overlay.seconds:
-            text += f" {overlay.seconds[node.id]:.3g} s"
+            text += f" · {overlay.seconds[node.id]:.3g} s"
         yield Line(text=text, role="visits")
 
 
@@ -87,13 +101,18 @@ def list_row_lines(diagram: Diagram, index: int) -> tuple[Line, ...]:
     """The lines of a transition's label: order and event, guard, effects."""
     edge = diagram.edges[index]
     order = f"({edge.order}) " if edge.order else ""
-    event = _describe_event(edge) + diagram.format_count(edge)
+    event = _describe_event(edge) + _format_count(diagram, edge)
     lines = [*_wrap(f"{order}{event}", "event", _ROW_COLUMNS, edge=index)]
     if edge.guard:
         lines += _wrap(f"[{edge.guard}]", "guard", _ROW_COLUMNS, edge=index)
     if edge.effects:
         lines += _wrap(f"/ {', '.join(edge.effects)}", "guard", _ROW_COLUMNS, edge=index)
     return tuple(lines)
+
+
+def _format_count(diagram: Diagram, edge: Edge) -> str:
+    count = diagram.count_taken(edge)
+    return f" · {count}×" if count else ""
 
 
 def _describe_event(edge: Edge) -> str:
@@ -104,9 +123,13 @@ def _describe_event(edge: Edge) -> str:
 def _wrap(
     text: str, role: str, columns: int, badge: EffectKind | None = None, edge: int | None = None
 ) -> Iterator[Line]:
-    visible_text = shorten_text(make_visible(text), _MAX_CHARACTERS)
-    for number, part in enumerate(wrap_text(visible_text, columns)):
-        yield Line(text=part, role=role, badge=None if number else badge, edge=edge)
+    parts = wrap_text(make_visible(text[: columns * (_MAX_LINES + 1)]), columns)
+    is_cut = len(parts) > _MAX_LINES
+    if is_cut:
+        last = parts[_MAX_LINES - 1]
+        parts = [*parts[: _MAX_LINES - 1], f"{last[: columns - 3]}..."]
+    for number, part in enumerate(parts):
+        yield Line(text=part, role=role, badge=None if number else badge, edge=edge, is_cut=is_cut)
 
 
 def measure_lines(lines: Iterable[Line]) -> tuple[float, float]:
@@ -120,5 +143,5 @@ def measure_head(node: Node, lines: Sequence[Line]) -> tuple[float, float]:
     if node.history:
         return HISTORY_SIZE, HISTORY_SIZE
     width, height = measure_lines(lines)
-    width = max(width, measure_pixels(shorten_name(node.title), TITLE_SIZE))
+    width = max(width, measure_name(shorten_name(node.title)))
     return width + 2 * PADDING, height + TITLE_HEIGHT + 2 * PADDING - 4

@@ -16,10 +16,12 @@ from toolchart.states.diagram.picture.content import (
     measure_head,
     measure_lines,
 )
-from toolchart.states.diagram.picture.graph import LayeredGraph, assign_layers, fit_in_order, place_vertices
+from toolchart.states.diagram.picture.graph import LayeredGraph, arrange, fit_in_order
 from toolchart.states.diagram.picture.levels import ROOT, Hierarchy, Level, Route, Strand, build_hierarchy
 
 _MARGIN = 16.0
+_WIDTH = 880.0
+"""What a picture keeps to where its chart lets it: the column of a code host is about 900 pixels wide."""
 _PORT_GAP = 14.0
 """Distance between arrows at one side of a state."""
 _LOOP_WIDTH = 26.0
@@ -77,11 +79,9 @@ def compute_layout(diagram: Diagram) -> Layout:
     """The layout of a chart.
 
     Raises:
-        SpecError: the layout library failed.
+        SpecError: the chart is too large for a picture.
     """
-    hierarchy = build_hierarchy(diagram)
-    assign_layers([level.graph for level in hierarchy.levels.values()])
-    return _LayoutBuilder(diagram, hierarchy).build()
+    return _LayoutBuilder(diagram, build_hierarchy(diagram)).build()
 
 
 class _Box(msgspec.Struct, kw_only=True):
@@ -112,7 +112,7 @@ class _LayoutBuilder:
         levels = self._hierarchy.levels
         for level in reversed(levels.values()):
             self._measure_level(level)
-            place_vertices(level.graph)
+            arrange(level.graph, _WIDTH - 2 * _MARGIN - 2 * PADDING * level.depth)
             self._assign_ports(level)
         self._origins[ROOT] = (_MARGIN, _MARGIN)
         for level in levels.values():

@@ -25,6 +25,8 @@ class Level(msgspec.Struct, kw_only=True):
 
     name: str
     children: tuple[Node, ...]
+    depth: int = 0
+    """How many states it lies in."""
     is_parallel: bool = False
     graph: LayeredGraph = msgspec.field(default_factory=LayeredGraph)
     vertices: dict[str, int] = msgspec.field(default_factory=dict)
@@ -90,7 +92,9 @@ def _add_levels(
         level.vertices[child.id] = level.graph.add_vertex(Vertex(is_box=True))
         ways[child.id] = (*way, child.id)
         if child.children:
-            inner = Level(name=child.id, children=child.children, is_parallel=child.parallel)
+            inner = Level(
+                name=child.id, children=child.children, depth=level.depth + 1, is_parallel=child.parallel
+            )
             levels[child.id] = inner
             _add_levels(inner, ways[child.id], levels, ways)
 

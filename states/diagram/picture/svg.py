@@ -19,14 +19,11 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from toolchart.states.diagram.labels import make_token, make_visible
 from toolchart.states.diagram.model import Diagram
 from toolchart.states.diagram.picture.content import (
-    BADGE_SIZE,
     LINE_HEIGHT,
     PADDING,
-    TEXT_SIZE,
     TITLE_SIZE,
     Line,
     measure_badge,
-    measure_pixels,
     shorten_name,
 )
 from toolchart.states.diagram.picture.layout import (
@@ -37,7 +34,7 @@ from toolchart.states.diagram.picture.layout import (
     Point,
     compute_layout,
 )
-from toolchart.states.diagram.picture.style import ARROW_HEADS, STYLE
+from toolchart.states.diagram.picture.style import ARROW_HEADS, SHAPES, STYLE
 
 _ROLE_CLASSES = {"stay": "text stay", "guard": "text guard", "event": "text event"}
 
@@ -46,7 +43,7 @@ def render(diagram: Diagram) -> bytes:
     """The chart as an SVG image.
 
     Raises:
-        SpecError: the layout library failed.
+        SpecError: the chart is too large for a picture.
     """
     layout = compute_layout(diagram)
     root = build_image(diagram.chart.name, layout.width, layout.height)
@@ -90,11 +87,9 @@ def _build_arrow_heads() -> Element:
     return definitions
 
 
-def add_text(parent: Element, text: str, x: float, y: float, style_class: str, width: float = 0.0) -> None:
-    """Add one line of text; with a width it takes exactly that many pixels, whatever the font."""
+def add_text(parent: Element, text: str, x: float, y: float, style_class: str) -> None:
+    """Add one line of text."""
     attributes = {"x": format_number(x), "y": format_number(y), "class": style_class}
-    if width and text:
-        attributes |= {"textLength": format_number(width), "lengthAdjust": "spacingAndGlyphs"}
     SubElement(parent, "text", attributes).text = text
 
 
@@ -113,9 +108,9 @@ class _SvgBuilder:
         self._labelled_rows: set[int] = set()
 
     def add_all(self, root: Element) -> None:
-        """Boxes of states first, then arrows, then all labels, so that no line crosses a text."""
+        """Boxes of states first, then arrows, those that were taken last, then all labels."""
         states = {state.node.id: self._add_state(root, state) for state in self._layout.states}
-        for path in self._layout.paths:
+        for path in sorted(self._layout.paths, key=lambda path: self._is_taken(path.rows)):
             self._add_path(root, path)
         for x, y in self._layout.marks:
             SubElement(
@@ -178,31 +173,26 @@ class _SvgBuilder:
             return
         x, y = state.x + state.head_inset, state.y + PADDING + TITLE_SIZE - 2
         name = shorten_name(state.node.title)
-        add_text(group, name, x, y, "name", measure_pixels(name, TITLE_SIZE))
+        add_text(group, name, x, y, "name")
         y += TITLE_SIZE / 2
         parent, row = group, None
         for line in state.lines:
             if line.edge != row:
                 row = line.edge
                 parent = group if row is None else self._add_transition(group, row, "stay")
+                if row is not None and any(other.is_cut for other in state.lines if other.edge == row):
+                    SubElement(parent, "title").text = make_visible(self._diagram.edges[row].label)
             y += LINE_HEIGHT
             self._add_line(parent, line, x, y - 4)
 
     def _add_line(self, group: Element, line: Line, x: float, y: float) -> None:
         if line.badge:
-            width = measure_pixels(line.badge, BADGE_SIZE)
             badge = SubElement(group, "g", {"class": f"badge badge-{line.badge}"})
-            add_box(badge, (x, y - 10, width + 8, 13), "badge-box", 6)
-            add_text(badge, line.badge, x + 4, y - 0.5, "badge-text", width)
+            SubElement(badge, "title").text = line.badge
+            place = f"translate({format_number(x)} {format_number(y - 8.5)})"
+            SubElement(badge, "path", {"d": SHAPES[line.badge], "transform": place})
         style_class = _ROLE_CLASSES.get(line.role, f"text {line.role}")
-        add_text(
-            group,
-            line.text,
-            x + measure_badge(line.badge),
-            y,
-            style_class,
-            measure_pixels(line.text, TEXT_SIZE),
-        )
+        add_text(group, line.text, x + measure_badge(line.badge), y, style_class)
 
     # -- transitions -------------------------------------------------------------------------
 
@@ -221,12 +211,13 @@ class _SvgBuilder:
         return SubElement(parent, "g", attributes)
 
     def _is_taken(self, rows: Iterable[int]) -> bool:
-        return any(self._diagram.format_count(self._diagram.edges[row]) for row in rows)
+        return any(self._diagram.count_taken(self._diagram.edges[row]) for row in rows)
 
     def _add_label(self, root: Element, label: PlacedLabel) -> None:
-        group = self._add_transition(
-            root, label.row, "re-entry" if self._diagram.edges[label.row].reenters else ""
-        )
+        edge = self._diagram.edges[label.row]
+        group = self._add_transition(root, label.row, "re-entry" if edge.reenters else "")
+        if any(line.is_cut for line in label.lines):
+            SubElement(group, "title").text = make_visible(edge.label)
         for number, line in enumerate(label.lines, 1):
             self._add_line(group, line, label.x, label.y + number * LINE_HEIGHT - 4)
 

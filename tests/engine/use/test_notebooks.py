@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from toolchart import Agent, Engine, ToolchartError, open_store
-from toolchart.states.errors import SpecError
 from toolchart.testing import ScriptedModel
 
 
 def test_an_agent_is_shown_as_a_picture() -> None:
-    """With the extra `pictures` a notebook gets an SVG document, and the chart as text beside it."""
-    pytest.importorskip("fast_sugiyama", reason="pictures need the extra `pictures`")
+    """A notebook gets an SVG document, without any extra, and the chart as text beside it."""
     shown = Agent(ScriptedModel("x"), name="desk")._repr_mimebundle_()
     assert shown.keys() == {"text/plain", "image/svg+xml"}
     assert ElementTree.fromstring(shown["image/svg+xml"]).tag == "{http://www.w3.org/2000/svg}svg"
     assert shown["text/plain"].startswith("Agent('desk')\n\n")
-    assert "prompting (initial)" in shown["text/plain"]
-
-
-def test_an_agent_is_shown_without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra a notebook gets Mermaid, which it draws itself, and the chart as text; no error."""
-    agent = Agent(ScriptedModel("x"), name="desk")
-    with suppress(SpecError):
-        agent.draw("svg")  # starts the process that draws, which needs the path itself
-    monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(SpecError, match="fast_sugiyama"):
-        agent.draw("svg")
-    shown = agent._repr_mimebundle_(include=None, exclude=None)
-    assert shown.keys() == {"text/plain", "text/markdown"}
-    assert shown["text/markdown"] == f"```mermaid\n{agent.draw()}\n```"
     assert "prompting (initial)" in shown["text/plain"]
 
 

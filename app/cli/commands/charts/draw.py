@@ -18,6 +18,20 @@ from toolchart.states.errors import SpecError
 _DRAWN_FORMS = ("text", "ascii", "table")
 """Forms whose lines are a picture: broken lines cannot be read."""
 
+_FORMATS_BY_ENDING = {
+    ".svg": "svg",
+    ".png": "png",
+    ".txt": "text",
+    ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".md": "table",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
+"""What a file gets whose name ends so. One without an ending gets SVG."""
+
 
 @click.command(short_help="Draw a chart, or the path of a conversation through it.")
 @click.argument("name", metavar="CHART|AGENT|CONVERSATION")
@@ -25,12 +39,15 @@ _DRAWN_FORMS = ("text", "ascii", "table")
     "--format",
     "form",
     type=NameChoice(list(RENDERERS)),
-    default="text",
-    show_default=True,
-    help="Output format; svg and png need the extra `pictures`.",
+    help="Output format. Without it the ending of FILE decides; without FILE a terminal gets text, and "
+    "a file or a pipe gets svg. png needs the extra `pictures`.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(), metavar="FILE", help="Write to this file instead of stdout."
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to this file instead of stdout: .svg, .png, .md (table), .mmd, .dot, .txt or .yaml.",
 )
 @click.option(
     "--sequence",
@@ -39,7 +56,9 @@ _DRAWN_FORMS = ("text", "ascii", "table")
 )
 @click.option("--unfold", is_flag=True, help="Draw the charts of sub-agents inside the states that run them.")
 @log_option
-def command(name: str, form: str, output: str | None, sequence: bool, unfold: bool, log: str | None) -> int:
+def command(
+    name: str, form: str | None, output: str | None, sequence: bool, unfold: bool, log: str | None
+) -> int:
     """Draw a chart (a shipped name or a file), the chart of an agent, or a conversation.
 
     The diagram of a conversation shows the visited path, how often each transition was taken, the time per
@@ -48,11 +67,13 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
 
     \b
     Example:  toolchart draw tool_loop
+              toolchart draw tool_loop -o tool_loop.svg
               toolchart draw full --format mermaid
-              toolchart draw 5f0c --format svg -o run.svg
-              toolchart draw 5f0c --sequence --format mermaid
-              toolchart draw triage --unfold --format svg -o triage.svg
+              toolchart draw 5f0c > run.svg
+              toolchart draw 5f0c --sequence -o talk.svg
+              toolchart draw triage --unfold -o triage.svg
     """
+    form = form or _choose_format(output)
     diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log, unfold)
     data = strike_secret_bytes(diagram.encode() if isinstance(diagram, str) else diagram)
     if output:
@@ -67,6 +88,24 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
     return 0
 
 
+def _choose_format(output: str | None) -> str:
+    """The format where none was named.
+
+    Raises:
+        SpecError: the file has an ending that stands for none.
+    """
+    if output is None:
+        return "text" if is_terminal(get_output()) else "svg"
+    ending = Path(output).suffix.lower()
+    if ending and ending not in _FORMATS_BY_ENDING:
+        raise SpecError(
+            f"no format has the ending {ending}",
+            file=output,
+            hint=f"name one by --format, or use one of: {', '.join(_FORMATS_BY_ENDING)}",
+        )
+    return _FORMATS_BY_ENDING.get(ending, "svg")
+
+
 def _explain_width(name: str, form: str, data: bytes) -> None:
     """Say how to see a diagram whole whose lines the terminal has broken."""
     if form not in _DRAWN_FORMS or not is_terminal(get_output()):
@@ -78,8 +117,8 @@ def _explain_width(name: str, form: str, data: bytes) -> None:
         command = format_command("draw", name, "--format", form)
         print_notice(
             f"the diagram is {width} columns wide, and this terminal {columns}\n"
-            f"  see it whole:  {command} | less -S    or as a picture:  {format_command('draw', name)} "
-            f"--format svg -o picture.svg"
+            f"  see it whole:  {command} | less -S    or as a picture:  "
+            f"{format_command('draw', name, '-o', 'picture.svg')}"
         )
 
 
