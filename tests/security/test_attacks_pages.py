@@ -125,11 +125,11 @@ async def test_scripts_of_the_pages_make_texts_of_it(logs: Logs) -> None:
             await page.wait_for_url("**/conversations")
             for name in ("asks", "g", "p", "h"):
                 await page.goto(f"{url}/conversations/{quote(name)}")
-                await page.locator("#step p").first.wait_for()
-                await page.click("#first")
+                await page.locator("#run[data-ready]").wait_for()
                 for _ in range(min(12, len(logs[name]))):
                     assert await page.locator("#planted").count() == 0, name
-                    await page.click("#forward")
+                    await page.press("body", "ArrowLeft")
+                    await page.locator("#step p").first.wait_for()
                 await page.goto(f"{url}/chat/{quote(name)}")
                 await page.locator("#messages article, #chat-problem:not(:empty)").first.wait_for()
                 assert await page.locator("#planted").count() == 0, name

@@ -301,7 +301,8 @@ async def test_every_act_says_whose_it_is_wherever_people_look() -> None:
             "fork": ("anna", "owner"),
         }
         steps = (await people.send("anna", "GET", f"{path}/steps")).json()
-        said = [row for row in zip(steps["event"], steps["by"], steps["is_signed"], strict=True) if row[1]]
+        events = [steps["events"][place] for place in steps["event"]]
+        said = [(events[place], by, is_signed) for place, by, is_signed in steps["people"]]
         assert said == [("turn_started", "anna", None), ("decided", "owner", False)]
         (waiting,) = (await people.send("anna", "GET", "/api/approvals")).json()["waiting"]
         assert (waiting["conversation"], waiting["author"]) == ("fork", "owner")
