@@ -101,6 +101,7 @@ _RULES = """
 """`$NAME` is a colour."""
 
 _HEAT = """.hot .toolchart-diagram .visited .box, .hot .toolchart-diagram .box { fill: $box; }
+.hot .toolchart-diagram .state text { fill: $text; }
 """ + "".join(
     f".hot .toolchart-diagram .heat-{level} .box {{ fill: $heat-{level}; }}\n"
     f".hot .toolchart-diagram .arrow.heat-{level} {{ stroke-width: {level}px; }}\n"
