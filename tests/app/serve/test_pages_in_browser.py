@@ -159,7 +159,7 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
             await expect(page.locator("[data-conversation=c2]")).to_have_count(0)
             await expect(page.locator("#count")).to_have_text("0 calls wait")
             await page.goto(f"{url}/conversations/c2")
-            await page.get_by_text("decided by owner (unsigned)").first.wait_for()
+            await page.get_by_text("by owner (unsigned)").first.wait_for()
 
 
 @only_long
@@ -235,7 +235,7 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                 await page.goto(url + path)
                 await page.wait_for_load_state("load")
                 if path.endswith(("c1", "approvals")):
-                    await page.locator("#step pre, .call pre").first.wait_for()
+                    await page.locator("#step .said, .call pre").first.wait_for()
                 planted = await page.locator(
                     "#planted, main img, main script, main b, main u, main i"
                 ).count()
