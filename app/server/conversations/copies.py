@@ -22,6 +22,7 @@ from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import compare_conversations
+from toolchart.engine.reading.overview import read_fork_tree
 from toolchart.engine.reading.steps import read_from
 from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
@@ -153,6 +154,14 @@ async def _answer_begun(site: Site, name: str, parent: str) -> Response:
     forked = next(read_from(site.engine.store, name, 0)).event["seq"]
     result = await asyncio.to_thread(site.engine.conversation(name).read_turn)
     return JsonAnswer({**row, "at": forked, "stopped": None, "result": result.to_dict()})
+
+
+@ROUTES.endpoint("GET", f"{_ONE}/forks", "read")
+async def list_forks(request: Request) -> Response:
+    """The tree of forks that it is part of: its root, and the forks, parents before children."""
+    name, engine = find_named_conversation(request), get_site(request).engine
+    tree = await asyncio.to_thread(read_fork_tree, get_log(request), engine.known_forks, name)
+    return JsonAnswer(tree.to_dict())
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/rerun", "chat", body=RerunForm)
