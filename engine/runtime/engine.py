@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import require_heading
+from toolchart.engine.log.family import KnownForks, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.stores import open_store
@@ -170,6 +170,7 @@ class Engine:
             raise SpecError(f"lease_s is a number of seconds above 0, not {lease_s!r}")
         agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
+        self.known_forks = KnownForks(self.store)
         self._lease_s = agent.spec.lease_s if lease_s is None else lease_s
         self._use_agent(agent, max(park_after, 2))
 
