@@ -12,15 +12,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.read_records import parse_line, read_line
+from toolchart.engine.reading.search import (
+    ORDERS,
+    Candidate,
+    SearchHit,
+    count_unread,
+    iterate_found,
+    parse_search,
+    parse_status,
+    read_hit,
+    read_status,
+)
 from toolchart.engine.reading.steps import read_forked_model
 from toolchart.states.content import Value
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, SpecError, suggest_name
 from toolchart.states.events import Forked
-from toolchart.states.ports import Store
+from toolchart.states.ports import IndexQuery, Store
 
 _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
@@ -49,6 +61,11 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     """Who began it: sent its first message, or forked it. Empty where nobody said so."""
     tags: Mapping[str, str] = {}
     """What was attached to it when it began."""
+    status: str = ""
+    """How its newest turn stands, in a list: `approval` and `answer` wait for a person; `open`, `failed`,
+    `limit`, `cancelled`, `finished`, `new`."""
+    hit: SearchHit | None = None
+    """Where it has the words of the search; None without a search, and where only its id has them."""
 
 
 class UnreadableConversation(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +133,8 @@ class ConversationPage(Value, frozen=True, kw_only=True):
     conversations: tuple[ConversationSummary | UnreadableConversation, ...]
     next: str | None
     """Where the next part begins: give it as `before`. None where there is none."""
+    unread: int = 0
+    """Conversations that a list by attention leaves out, because the search index does not have them yet."""
 
 
 def read_page(
@@ -126,6 +145,7 @@ def read_page(
     before: str | None = None,
     with_children: bool = False,
     condition: Callable[[str], bool] | None = None,
+    order: str = "newest",
 ) -> ConversationPage:
     """The newest conversations that meet all conditions.
 
@@ -133,38 +153,75 @@ def read_page(
         before: the `next` of the page before.
         with_children: whether the agents that conversations run are listed too.
         condition: a further condition on the id, asked last.
+        order: `newest`, or `attention`: those that wait for a person, those that failed, then all others.
 
     Raises:
-        SpecError: `limit` is below 1.
+        SpecError: `limit` is below 1; there is no such order or status; or nothing can be searched for.
     """
     if limit < 1:
         raise SpecError(f"limit is a whole number from 1, not {limit!r}")
     rows: list[ConversationSummary | UnreadableConversation] = []
-    newest_first = store.iterate_newest_first(before)
-    for count, name in enumerate(newest_first, 1):
-        row = _read_row(store, name, where, with_children)
+    query = build_query(where, order)
+    candidates = iterate_candidates(store, query, before)
+    unread = count_unread(store, query)
+    for count, candidate in enumerate(candidates, 1):
+        name = candidate.conversation
+        row = _read_row(store, name, where, query, with_children) if candidate.is_found else None
         if row is not None and condition is not None and isinstance(row, ConversationSummary):
             row = row if condition(name) else None
         if row is not None:
             rows.append(row)
         if len(rows) >= limit or count >= MAX_LOOKED_AT:
-            has_more = next(newest_first, None) is not None
-            return ConversationPage(conversations=tuple(rows), next=name if has_more else None)
-    return ConversationPage(conversations=tuple(rows), next=None)
+            has_more = next(candidates, None) is not None
+            return ConversationPage(conversations=tuple(rows), next=name if has_more else None, unread=unread)
+    return ConversationPage(conversations=tuple(rows), next=None, unread=unread)
+
+
+def build_query(where: ConversationFilter, order: str = "newest") -> IndexQuery:
+    """What conditions ask of the search index.
+
+    Raises:
+        SpecError: there is no such order or status; or nothing can be searched for.
+    """
+    if order not in ORDERS:
+        raise SpecError(f"there is no order {order!r}", path="order", hint=suggest_name(order, ORDERS))
+    return IndexQuery(
+        terms=parse_search(where.search) if where.search is not None else (),
+        statuses=parse_status(where.status) if where.status is not None else (),
+        owner=where.owner,
+        by_attention=order == "attention",
+    )
+
+
+def iterate_candidates(store: Store, query: IndexQuery, before: str | None = None) -> Iterator[Candidate]:
+    """The conversations to look at, in the order of a query: all, or those that its search finds."""
+    if query.terms or query.statuses or query.by_attention:
+        return iterate_found(store, query, before)
+    return (Candidate(name, True) for name in store.iterate_newest_first(before))
 
 
 def _read_row(
-    store: Store, name: str, where: ConversationFilter, with_children: bool
+    store: Store, name: str, where: ConversationFilter, query: IndexQuery, with_children: bool
 ) -> ConversationSummary | UnreadableConversation | None:
     """The row of a conversation; None where the conditions leave it out."""
     try:
         row = summarize_conversation(store, name)
         if row.parent and not with_children:
             return None
-        return row if where.matches_row(row) and where.matches_records(store, name) else None
+        if not (where.matches_row(row) and where.matches_records(store, name)):
+            return None
+        row = complete_row(store, row, query)
+        # The index may be older than the newest record; the row is not.
+        return row if not query.statuses or row.status in query.statuses else None
     except LogDamaged as damage:
         # Whose it is cannot be read either, so it is not shown to whoever asks for one owner's.
         return UnreadableConversation(conversation=name, damaged=str(damage)) if where.owner is None else None
+
+
+def complete_row(store: Store, row: ConversationSummary, query: IndexQuery) -> ConversationSummary:
+    """A row of a list with what its turn waits for, and where it has the words of the search."""
+    hit = read_hit(store, row.conversation, query.terms) if query.terms else None
+    return replace(row, status=read_status(store, row.conversation), hit=hit)
 
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:
@@ -184,6 +241,10 @@ def find_workers(store: Store) -> dict[str, dict[str, Any]]:
 class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on a conversation; all that are set must hold."""
 
+    search: str | None = None
+    """Each of these words is found in it, or its id begins with it; see `engine/reading/search.py`."""
+    status: str | None = None
+    """How its newest turn stands: a status of a row, or `waiting` for those that wait for a person."""
     state: str | None = None
     """Its current state."""
     since: datetime | None = None
