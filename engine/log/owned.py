@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import read_heading
 from toolchart.states.errors import LogDamaged, NotFound
-from toolchart.states.ports import IndexGap, IndexQuery, Lease, Outline, SearchTerm, Store
+from toolchart.states.ports import IndexEntry, IndexGap, IndexQuery, Lease, Outline, SearchTerm, Store
 
 MAX_KNOWN = 100_000
 """Conversations whose owners one `KnownOwners` remembers; it begins anew beyond that."""
@@ -58,7 +58,8 @@ class OwnedLog:
     """The conversations of one owner in a store, to be read.
 
     It has the reading methods of `Store`, which give nothing for any conversation of somebody else, of
-    nobody, or whose first record is damaged: whose it is cannot be read then. It has no method that writes.
+    nobody, or whose first record is damaged: whose it is cannot be read then. It has no method that writes,
+    but for what the search index lacks of these conversations.
 
     Args:
         owner: the name that the first record of a conversation has as its `owner`; not empty. Agents that
@@ -129,6 +130,10 @@ class OwnedLog:
         gaps = self._store.list_index_gaps()
         own = set(self._select(gap.conversation for gap in gaps))
         return [gap for gap in gaps if gap.conversation in own]
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """As `Store.write_index`, of this owner's conversations."""
+        return self._store.write_index([entry for entry in entries if self.is_own(entry.gap.conversation)])
 
     def read_outlines(self, conversations: Sequence[str]) -> Mapping[str, tuple[int, Outline]]:
         """As `Store.read_outlines`."""

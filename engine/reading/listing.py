@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
@@ -22,9 +21,11 @@ from toolchart.engine.reading.search import (
     Candidate,
     SearchHit,
     count_unread,
+    is_found,
     iterate_found,
     parse_search,
     parse_status,
+    read_choices,
     read_hit,
     read_status,
 )
@@ -61,10 +62,15 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     """Who began it: sent its first message, or forked it. Empty where nobody said so."""
     tags: Mapping[str, str] = {}
     """What was attached to it when it began."""
-    status: str = ""
-    """How its newest turn stands, in a list: `approval` and `answer` wait for a person; `open`, `failed`,
-    `limit`, `cancelled`, `finished`, `new`."""
-    hit: SearchHit | None = None
+
+
+class ListedConversation(ConversationSummary, frozen=True, kw_only=True):
+    """A row of a list with how the conversation stands, and what a search found in it."""
+
+    status: str
+    """How its newest turn stands: `approval` and `answer` wait for a person; `open`, `failed`, `limit`,
+    `cancelled`, `finished`, `new`, `unreadable`."""
+    hit: SearchHit | None
     """Where it has the words of the search; None without a search, and where only its id has them."""
 
 
@@ -130,7 +136,7 @@ page that ends there, even an empty one, has a `next`."""
 class ConversationPage(Value, frozen=True, kw_only=True):
     """A part of a list of conversations, the newest first."""
 
-    conversations: tuple[ConversationSummary | UnreadableConversation, ...]
+    conversations: tuple[ListedConversation | UnreadableConversation, ...]
     next: str | None
     """Where the next part begins: give it as `before`. None where there is none."""
     unread: int = 0
@@ -160,14 +166,14 @@ def read_page(
     """
     if limit < 1:
         raise SpecError(f"limit is a whole number from 1, not {limit!r}")
-    rows: list[ConversationSummary | UnreadableConversation] = []
+    rows: list[ListedConversation | UnreadableConversation] = []
     query = build_query(where, order)
     candidates = iterate_candidates(store, query, before)
     unread = count_unread(store, query)
     for count, candidate in enumerate(candidates, 1):
         name = candidate.conversation
         row = _read_row(store, name, where, query, with_children) if candidate.is_found else None
-        if row is not None and condition is not None and isinstance(row, ConversationSummary):
+        if row is not None and condition is not None and isinstance(row, ListedConversation):
             row = row if condition(name) else None
         if row is not None:
             rows.append(row)
@@ -193,16 +199,21 @@ def build_query(where: ConversationFilter, order: str = "newest") -> IndexQuery:
     )
 
 
+def is_searched(query: IndexQuery) -> bool:
+    """Whether the search index answers a query; else every conversation is looked at."""
+    return bool(query.terms or query.statuses or query.by_attention)
+
+
 def iterate_candidates(store: Store, query: IndexQuery, before: str | None = None) -> Iterator[Candidate]:
     """The conversations to look at, in the order of a query: all, or those that its search finds."""
-    if query.terms or query.statuses or query.by_attention:
+    if is_searched(query):
         return iterate_found(store, query, before)
     return (Candidate(name, True) for name in store.iterate_newest_first(before))
 
 
 def _read_row(
     store: Store, name: str, where: ConversationFilter, query: IndexQuery, with_children: bool
-) -> ConversationSummary | UnreadableConversation | None:
+) -> ListedConversation | UnreadableConversation | None:
     """The row of a conversation; None where the conditions leave it out."""
     try:
         row = summarize_conversation(store, name)
@@ -210,18 +221,35 @@ def _read_row(
             return None
         if not (where.matches_row(row) and where.matches_records(store, name)):
             return None
-        row = complete_row(store, row, query)
-        # The index may be older than the newest record; the row is not.
-        return row if not query.statuses or row.status in query.statuses else None
+        return complete_row(store, row, query)
     except LogDamaged as damage:
         # Whose it is cannot be read either, so it is not shown to whoever asks for one owner's.
         return UnreadableConversation(conversation=name, damaged=str(damage)) if where.owner is None else None
 
 
-def complete_row(store: Store, row: ConversationSummary, query: IndexQuery) -> ConversationSummary:
-    """A row of a list with what its turn waits for, and where it has the words of the search."""
+def complete_row(store: Store, row: ConversationSummary, query: IndexQuery) -> ListedConversation | None:
+    """A row with how the conversation stands, and where it has the words of the search; None where its status
+    is none of the query: the index may be older than the newest record.
+
+    Raises:
+        LogDamaged: a record cannot be read.
+    """
+    status = read_status(store, row.conversation)
+    if query.statuses and status not in query.statuses:
+        return None
     hit = read_hit(store, row.conversation, query.terms) if query.terms else None
-    return replace(row, status=read_status(store, row.conversation), hit=hit)
+    fields = {name: getattr(row, name) for name in ConversationSummary.__struct_fields__}
+    return ListedConversation(**fields, status=status, hit=hit)
+
+
+def explain_state(store: Store, where: ConversationFilter) -> str:
+    """Why a list is empty whose condition names a state in which no conversation is, with the states that
+    there are; else empty."""
+    states = read_choices(store).states if where.state is not None else ()
+    if where.state is None or where.state in states or not states:
+        return ""
+    names = ", ".join(states)
+    return f"no conversation is in the state {where.state!r}; there are: {names}"
 
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:
@@ -323,8 +351,10 @@ def is_selected(store: Store, conversation: str, where: ConversationFilter) -> b
     """
     if store.read_last_line(conversation) is None:
         return False
-    row = summarize_conversation(store, conversation)
-    return where.matches_row(row) and where.matches_records(store, conversation)
+    row, query = summarize_conversation(store, conversation), build_query(where)
+    if not (where.matches_row(row) and where.matches_records(store, conversation)):
+        return False
+    return not is_searched(query) or is_found(store, conversation, query)
 
 
 def _matches_value(name: str, filter_value: str, value: str) -> bool:

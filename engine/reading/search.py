@@ -54,6 +54,9 @@ MAX_SCANNED = 2000
 MAX_CHOICES = 100
 """Values of one kind that a list offers to choose from."""
 
+CATCH_UP_S = 1.0
+"""Seconds for which a search brings the index up to date before it reads what is still lacking."""
+
 _RECORDS_AT_ONCE = 2000
 """Records of one conversation in one entry of the index."""
 
@@ -517,6 +520,8 @@ def iterate_found(store: Store, query: IndexQuery, before: str | None = None) ->
     Args:
         before: a conversation: only those that come after it; none where it is unknown.
     """
+    if CATCH_UP_S:
+        catch_up(store, seconds=CATCH_UP_S)
     gaps = store.list_index_gaps()
     lacking = {gap.conversation: gap for gap in gaps}
     reader = IndexReader(store)
@@ -583,6 +588,19 @@ def _is_found(query: IndexQuery, gap: IndexGap, outline: Outline, texts: Sequenc
         gap.conversation.startswith(term.text) or any(has_term(words, term) for _, words in texts)
         for term in query.terms
     )
+
+
+def is_found(store: Store, conversation: str, query: IndexQuery) -> bool:
+    """Whether a query finds one conversation, by its records alone.
+
+    Raises:
+        LogDamaged: a record cannot be read.
+    """
+    newest = store.read_last_line(conversation)
+    if newest is None:
+        return False
+    gap = IndexGap(0, conversation, 0, newest[0] + 1)
+    return _is_found(query, gap, *_read_whole(IndexReader(store), gap))
 
 
 def count_unread(store: Store, query: IndexQuery) -> int:
@@ -703,6 +721,8 @@ class Choices(Value, frozen=True, kw_only=True):
 def read_choices(store: Store) -> Choices:
     """What one can choose from in the newest conversations; a store without an index reads its newest
     `MAX_SCANNED` conversations for it."""
+    if CATCH_UP_S:
+        catch_up(store, seconds=CATCH_UP_S)
     outlines = list(store.list_choices())
     reader = IndexReader(store)
     for gap in store.list_index_gaps()[:MAX_SCANNED]:

@@ -26,7 +26,12 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading import search
-from toolchart.engine.reading.listing import ConversationFilter, ConversationSummary, read_page
+from toolchart.engine.reading.listing import (
+    ConversationFilter,
+    ListedConversation,
+    read_page,
+    select_conversations,
+)
 from toolchart.engine.reading.search import (
     MAX_TEXT,
     catch_up,
@@ -54,6 +59,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened = open_store(address)
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def _search_without_catching_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search here reads what the index lacks; each test says when the index is written."""
+    monkeypatch.setattr(search, "CATCH_UP_S", 0.0)
 
 
 def find(store: Store, words: str, **conditions: Any) -> list[str]:
@@ -116,18 +127,33 @@ def test_words_of_every_kind_are_found(store: Store) -> None:
     assert find(store, "where", status="finished", order="attention") == ["second", "first"]
 
 
+def test_a_search_writes_what_the_index_lacks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever searches brings the index up to date first; also who sees the conversations of one owner, with
+    those alone."""
+    monkeypatch.setattr(search, "CATCH_UP_S", 5.0)
+    say(store, "a", owner="anna")
+    say(store, "b", owner="bert")
+    log: Any = OwnedLog(store, "anna", KnownOwners(store))
+    has_index = not isinstance(store, MemoryStore)
+    assert find(log, "hello") == ["a"]
+    assert [gap.conversation for gap in store.list_index_gaps()] == (["b"] if has_index else ["b", "a"])
+    assert find(store, "hello") == ["b", "a"]
+    assert len(store.list_index_gaps()) == (0 if has_index else 2)
+    assert select_conversations(store, ConversationFilter(search="bert", status="finished")) == ["b"]
+
+
 def test_the_hit_says_where_the_words_stand(store: Store) -> None:
     """A row has the number of the record, and a part of its text with the places of the words."""
     say(store, "c", "x" * 300 + " the Wren " + "y" * 300, message="A wren?", owner="anna")
     for _ in range(2):
         (row,) = read_page(store, ConversationFilter(search="the wren"), limit=1).conversations
-        assert isinstance(row, ConversationSummary)
+        assert isinstance(row, ListedConversation)
         assert row.hit is not None
         assert row.hit.seq == 2
         assert [row.hit.text[start:end] for start, end in row.hit.marks] == ["the", "Wren"]
         assert len(row.hit.text) < 300
         (other,) = read_page(store, ConversationFilter(search="c "), limit=1).conversations
-        assert isinstance(other, ConversationSummary)
+        assert isinstance(other, ListedConversation)
         assert other.hit is None, "only the id has it"
         catch_up(store)
 
