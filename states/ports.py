@@ -496,9 +496,8 @@ class Store(RecordReader, Protocol):
         """Number, id and place of the conversations that the index finds, in the order of the query."""
         ...
 
-    def find_word(self, conversation: str, terms: Sequence[SearchTerm]) -> int | None:
-        """Number of the first record in which the index has all of these terms, else of the first after
-        the heading with one of them, else of the heading."""
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
         ...
 
     def list_choices(self, owner: str | None = None) -> Sequence[Outline]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import read_heading
 from toolchart.states.errors import LogDamaged, NotFound
-from toolchart.states.ports import IndexEntry, IndexGap, IndexQuery, Lease, Outline, SearchTerm, Store
+from toolchart.states.ports import IndexEntry, IndexGap, IndexQuery, Lease, Outline, Store
 
 MAX_KNOWN = 100_000
 """Conversations whose owners one `KnownOwners` remembers; it begins anew beyond that."""
@@ -146,9 +146,9 @@ class OwnedLog:
         found = self._store.find_in_index(replace(query, owner=self._owner))
         return (row for row in found if self.is_own(row[1]))
 
-    def find_word(self, conversation: str, terms: Sequence[SearchTerm]) -> int | None:
-        """As `Store.find_word`."""
-        return self._store.find_word(conversation, terms) if self.is_own(conversation) else None
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """As `Store.read_words`."""
+        return self._store.read_words(conversation) if self.is_own(conversation) else iter(())
 
     def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
         """As `Store.list_choices`: of this owner alone."""

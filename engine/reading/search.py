@@ -20,6 +20,7 @@ import heapq
 import re
 import time
 import unicodedata
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -85,6 +86,10 @@ def split_words(text: str) -> list[str]:
 
 def _find_words(text: str) -> Iterator[tuple[int, int, str]]:
     """The words of a text in NFC, each with where the run that it stands in begins and ends."""
+    if text.isascii():
+        for match in _ASCII_WORD.finditer(text.lower()):
+            yield match.start(), match.end(), match.group()
+        return
     for run in _RUN.finditer(text):
         folded = unicodedata.normalize("NFKC", run.group().casefold())
         words = list(_WORD.finditer(folded))
@@ -632,39 +637,48 @@ def read_hit(store: Store, conversation: str, terms: Sequence[SearchTerm]) -> Se
     Raises:
         LogDamaged: a record cannot be read.
     """
+    newest = store.read_last_line(conversation)
+    if newest is None:
+        return None
     outline = store.read_outlines([conversation]).get(conversation)
-    reader = IndexReader(store)
-    seq = store.find_word(conversation, terms) if outline is not None else None
     known = outline[1] if outline is not None else None
-    if seq is None:
-        newest = store.read_last_line(conversation)
-        if newest is None:
-            return None
-        known, texts = _read_whole(reader, IndexGap(0, conversation, 0, newest[0] + 1))
-        seq = next(
-            (
-                seq
-                for way, start in ((all, 0), (any, 1), (any, 0))
-                for seq, words in texts
-                if seq >= start and way(has_term(words, term) for term in terms)
-            ),
-            None,
-        )
+    seq = _find_hit(store.read_words(conversation), terms)
+    if seq is None or known is None:
+        known, texts = _read_whole(IndexReader(store), IndexGap(0, conversation, 0, newest[0] + 1))
+        seq = _find_hit(texts, terms)
     line = next(iter(store.read_lines(conversation, seq)), None) if seq is not None else None
-    if seq is None or line is None or known is None:
+    if seq is None or line is None:
         return None
     text = describe_record(seq, _read_event(line), known)
     return _cut_hit(seq, unicodedata.normalize("NFC", text), terms)
 
 
+def _find_hit(texts: Iterable[tuple[int, str]], terms: Sequence[SearchTerm]) -> int | None:
+    """The record that `read_hit` shows."""
+    first, heading = None, None
+    for seq, words in texts:
+        found = [has_term(words, term) for term in terms]
+        if all(found):
+            return seq
+        if any(found):
+            if not seq:
+                heading = seq
+            elif first is None:
+                first = seq
+    return heading if first is None else first
+
+
 def _cut_hit(seq: int, text: str, terms: Sequence[SearchTerm]) -> SearchHit | None:
     """The part of a text around the first of some words; None where it has none of them."""
     text = re.sub(r"\s", " ", text)
-    words = list(_find_words(text))
-    ranges = []
-    for place in range(len(words)):
+    recent: deque[tuple[int, int, str]] = deque(maxlen=max(len(term.words) for term in terms))
+    ranges: list[tuple[int, int]] = []
+    for place in _find_words(text):
+        recent.append(place)
+        if ranges and place[0] > ranges[0][0] + 2 * _CONTEXT:
+            break
         for term in terms:
-            run = words[place : place + len(term.words)]
+            run = list(recent)[-len(term.words) :]
             if len(run) == len(term.words) and _fits([word for _, _, word in run], term):
                 ranges.append((run[0][0], run[-1][1]))
     if not ranges:

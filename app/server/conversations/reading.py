@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_access, get_site
-from toolchart.engine.reading.figures import read_figures
+from toolchart.engine.reading.figures import ConversationFigures, read_turns
 from toolchart.engine.reading.listing import (
     ConversationFilter,
     ConversationSummary,
@@ -140,7 +140,7 @@ def _describe_row(
 
 def read_usage(store: Store, conversation: str) -> dict[str, Any]:
     """Models, iterations, tools, tokens, cost and seconds of a conversation."""
-    figures = read_figures(store, conversation)
+    figures = ConversationFigures(turns=tuple(read_turns(store, conversation)))
     calls = [call for turn in figures.turns for call in turn.tool_calls]
     return {
         "models": list(figures.models),

@@ -51,7 +51,6 @@ from toolchart.states.ports import (
     Lease,
     Outline,
     RecordBatch,
-    SearchTerm,
 )
 
 LEASE, INBOX, SUBMISSION, CHECKPOINT, TURN = "lease", "inbox", "submission", "checkpoint", "turn"
@@ -274,10 +273,9 @@ class StoreBase(ABC):
         """Number, id and place of the conversations that the index finds, in the order of the query."""
         return iter(())
 
-    def find_word(self, conversation: str, terms: Sequence[SearchTerm]) -> int | None:
-        """Number of the first record in which the index has all of these terms, else of the first after
-        the heading with one of them, else of the heading."""
-        return None
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
+        return iter(())
 
     def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
         """The outlines of the newest conversations, as far as they differ in what one can choose from.

@@ -181,7 +181,7 @@ QUERIES = Queries(
         share=" FOR SHARE",
         try_share=" FOR SHARE SKIP LOCKED",
         word_id="id",
-        has_word=f"{_WORDS} @@ ?::tsquery AND (' ' || words || ' ') ~ ?",
+        has_word=f"{_WORDS} @@ ?::tsquery AND position(? in ' ' || words || ' ') > 0",
         find_index="SELECT 1 FROM pg_class WHERE relname = 'toolchart_search_words' "
         "AND pg_table_is_visible(oid)",
     )
@@ -502,19 +502,12 @@ class PostgresStore(SqlStore):
         self._writing.run(write)
         return True
 
-    def _match_words(self, terms: Sequence[SearchTerm], *, has_all: bool) -> tuple[object, ...]:
-        # Words are letters and digits only. The index knows no order, so whoever has several words in a row
-        # is looked at once more.
-        queries = [
-            " & ".join(f"'{word}'" for word in term.words) + (":*" if term.is_prefix else "")
-            for term in terms
-        ]
-        runs = [f" {' '.join(term.words)}{'' if term.is_prefix else ' '}" for term in terms]
-        pattern = ""
-        if any(len(term.words) > 1 for term in terms):
-            pattern = "".join(f"(?=.*{run})" for run in runs) if has_all else "|".join(runs)
-        joined = (" & " if has_all else " | ").join(f"({query})" for query in queries)
-        return joined, f"^{pattern}" if pattern and has_all else pattern
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        # Words are letters and digits only. The index knows no order, so several words in a row are looked
+        # at once more.
+        query = " & ".join(f"'{word}'" for word in term.words) + (":*" if term.is_prefix else "")
+        run = f" {' '.join(term.words)}{'' if term.is_prefix else ' '}"
+        return query, run if len(term.words) > 1 else ""
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""

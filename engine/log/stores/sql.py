@@ -222,9 +222,9 @@ class Queries:
             f"SELECT {dialect.word_id} >> {SEQ_BITS} FROM {{p}}search_words WHERE {dialect.has_word}"
         )
         self.find_ids = build(f"SELECT number FROM {{p}}conversations WHERE {dialect.begins}")
-        self.find_first_word = build(
-            f"SELECT {dialect.word_id} FROM {{p}}search_words WHERE {dialect.has_word} AND {dialect.word_id} "
-            f"{_OWN_RANGE} ORDER BY {dialect.word_id} LIMIT 1"
+        self.read_words = build(
+            f"SELECT {dialect.word_id}, words FROM {{p}}search_words WHERE {dialect.word_id} {_OWN_RANGE} "
+            f"ORDER BY {dialect.word_id} LIMIT ?"
         )
         self.drop_words = build(f"DELETE FROM {{p}}search_words WHERE {dialect.word_id} BETWEEN ? AND ?")
         self.drop_outline = build("DELETE FROM {p}outlines WHERE number = ?")
@@ -248,6 +248,7 @@ class SqlStore(StoreBase):
 
     def __init__(self, place: str) -> None:
         self._place = place
+        self._has_seen_index = False
 
     @abstractmethod
     def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
@@ -356,15 +357,16 @@ class SqlStore(StoreBase):
         return db.execute(self.queries.dialect.find_index).fetchone() is not None
 
     def _reads_index(self) -> bool:
-        """The same, for readers."""
-        return bool(self._fetch(self.queries.dialect.find_index))
+        """The same, for readers; nobody takes the tables away again."""
+        self._has_seen_index = self._has_seen_index or bool(self._fetch(self.queries.dialect.find_index))
+        return self._has_seen_index
 
     def _clear_index(self, db: Any) -> None:
         """Overwrite what was deleted from the index."""
 
     @abstractmethod
-    def _match_words(self, terms: Sequence[SearchTerm], *, has_all: bool) -> tuple[object, ...]:
-        """The parameters of `has_word` for a record that has all of these terms, or one of them."""
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        """The parameters of `has_word` for a record that has a term."""
 
     def list_index_gaps(self) -> Sequence[IndexGap]:
         """The conversations whose records the search index does not have all, the newest first."""
@@ -431,7 +433,7 @@ class SqlStore(StoreBase):
         conditions, parameters = ["o.records > 0"], list[object]()
         for term in query.terms:
             conditions.append(f"o.number IN ({queries.find_words} UNION {queries.find_ids})")
-            parameters += (*self._match_words([term], has_all=True), term.text, term.text + _GREATEST)
+            parameters += (*self._match_words(term), term.text, term.text + _GREATEST)
         if query.statuses:
             conditions.append(f"o.status IN ({', '.join([mark] * len(query.statuses))})")
             parameters += query.statuses
@@ -448,16 +450,16 @@ class SqlStore(StoreBase):
             (*parameters, PAGE_SIZE),
         )
 
-    def find_word(self, conversation: str, terms: Sequence[SearchTerm]) -> int | None:
-        """Number of the first record in which the index has all of these terms, else of the first after
-        the heading with one of them, else of the heading."""
-        ways = ((True, 0), (False, 1), (False, 0)) if self._reads_index() else ()
-        for has_all, start in ways:
-            match = self._match_words(terms, has_all=has_all)
-            rows = self._fetch(self.queries.find_first_word, (*match, conversation, start, conversation))
-            if rows:
-                return int(rows[0][0]) & LAST_SEQ
-        return None
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
+        start, has_index = 0, self._reads_index()
+        while has_index:
+            rows = self._fetch(self.queries.read_words, (conversation, start, conversation, PAGE_SIZE))
+            for record_id, words in rows:
+                start = (int(record_id) & LAST_SEQ) + 1
+                yield start - 1, str(words)
+            if len(rows) < PAGE_SIZE:
+                return
 
     # -- reading records -------------------------------------------------------------------------------
 

@@ -350,10 +350,9 @@ class SqliteTables(SqlStore):
     def _iterate(self, query: str) -> Iterator[Any]:
         yield from self._reader.execute(query)
 
-    def _match_words(self, terms: Sequence[SearchTerm], *, has_all: bool) -> tuple[object, ...]:
-        # Each word is a text of letters and digits in quotes: nothing that a person writes is an operator.
-        phrases = [f'"{" ".join(term.words)}"{" *" if term.is_prefix else ""}' for term in terms]
-        return ((" AND " if has_all else " OR ").join(phrases),)
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        # The words are letters and digits in quotes: nothing that a person writes is an operator.
+        return (f'"{" ".join(term.words)}"{" *" if term.is_prefix else ""}',)
 
     def _reads_index(self) -> bool:
         return super()._reads_index() and bool(self._fetch(HAS_FTS5))
