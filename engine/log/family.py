@@ -132,11 +132,11 @@ def read_heading(store: Store, conversation: str) -> Heading | None:
             owner=base_heading.owner or str(event.get("owner") or ""),
             tags=base_heading.tags or event.get("tags") or {},
         )
-        name = _find_origin(name, event.get("parent"))
+        name = find_origin(name, event.get("parent"))
     return heading
 
 
-def _find_origin(conversation: str, parent: Any) -> str | None:
+def find_origin(conversation: str, parent: Any) -> str | None:
     """The conversation whose owner this one has: the one that runs it, that it was forked from, or for whose
     turns it finds the context; None where it is one of its own."""
     if parent:
