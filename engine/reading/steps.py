@@ -264,7 +264,7 @@ def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator
         try:
             yield _decode_view(line)
         except (msgspec.DecodeError, UnicodeError):
-            # Half a pair of surrogates is valid JSON that this decoder refuses: a page shows another character.
+            # Half a pair of surrogates is valid JSON, which this decoder refuses: a page shows U+FFFD.
             halves = _SURROGATE.sub(rb"\\ufffd", line)
             if halves == line:
                 return
