@@ -255,7 +255,10 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 _decode_view = msgspec.json.Decoder(StepView).decode
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+"""The escape of half a pair of surrogates; a whole pair is the group."""
 
 
 def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator[StepView]:
@@ -265,7 +268,7 @@ def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator
             yield _decode_view(line)
         except (msgspec.DecodeError, UnicodeError):
             # Half a pair of surrogates is valid JSON, which this decoder refuses: a page shows U+FFFD.
-            halves = _SURROGATE.sub(rb"\\ufffd", line)
+            halves = _SURROGATE.sub(lambda match: match[1] or rb"\ufffd", line)
             if halves == line:
                 return
             try:

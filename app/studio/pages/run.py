@@ -85,8 +85,8 @@ async def list_steps(request: Request) -> Response:
 
 
 def read_steps(store: Store, conversation: str, start: int, limit: int) -> dict[str, Any]:
-    """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with their
-    ancestors; and by name of an effect: its kind, for its colour."""
+    """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with
+    their ancestors; and by name of an effect: its kind, for its colour."""
     columns = read_step_columns(store, conversation, start, limit)
     names = {ask[2] for ask in columns.asks}
     try:

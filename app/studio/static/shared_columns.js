@@ -11,7 +11,7 @@ function takeFirst(text, count) {
 }
 
 function cut(text) {
-  const short = takeFirst(text, 4 * LABEL_SIZE).split(BLANKS).filter(Boolean).join(" ");
+  const short = takeFirst(text.toWellFormed(), 4 * LABEL_SIZE).split(BLANKS).filter(Boolean).join(" ");
   return Array.from(short).length <= LABEL_SIZE ? short : `${takeFirst(short, LABEL_SIZE - 3)}...`;
 }
 
