@@ -93,7 +93,7 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     right_rest: tuple[ReadRecord, ...]
 
     @property
-    def shared(self) -> int:
+    def shared_count(self) -> int:
         """How many of the common records are the same ones: those before the point where one was forked."""
         pairs = zip(self.common, self.right_common, strict=True)
         return sum(left.hash == right.hash for left, right in pairs)

@@ -224,7 +224,7 @@ def _describe_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
         "right": right,
         "is_equal": compared.first is None,
         "common": len(compared.common),
-        "shared": compared.shared,
+        "shared": compared.shared_count,
         "first": to_builtins(compared.first),
         "common_rows": [
             {"left": _place_step(old, origins), "right": _place_step(new, origins)} for old, new in common
