@@ -4,6 +4,7 @@ hidden or is somebody else's. The index is only a faster way to the same rows.""
 from __future__ import annotations
 
 import gc
+import sqlite3
 import string
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from toolchart.engine.reading.search import (
     read_text,
     split_words,
 )
-from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.events import Failed
 from toolchart.states.ports import Store
 
@@ -499,3 +500,26 @@ def test_what_waits_in_an_agent_waits_in_whoever_runs_it(store: Store) -> None:
     assert read_page(store, ConversationFilter(status="waiting"), limit=9).conversations == ()
     catch_up(store)
     assert read_page(store, ConversationFilter(status="waiting"), limit=9).conversations == ()
+
+
+def test_verify_looks_at_the_index_too(tmp_path: Path) -> None:
+    """Words of records that are not there, and outlines of conversations that are not there, are damage; so
+    is an object that no index has, before anything is read."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    write_conversation(store, 1, name="a")
+    catch_up(store)
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO search_words (rowid, words) VALUES (?, 'x')", (77 << 32,))
+        database.execute("INSERT INTO outlines SELECT 77, 1, '', '', '', '', '', '[]', '{}', 0, 0")
+    database.close()
+    store = SqliteStore(path)
+    problems = [outcome for outcome in verify_store(store) if not isinstance(outcome, VerifiedConversation)]
+    assert [str(problem).count("that are not there") for problem in problems] == [1, 1]
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TRIGGER t AFTER UPDATE ON outlines BEGIN DELETE FROM records; END")
+    database.close()
+    with pytest.raises(LogDamaged, match="trigger 't', which no log has"):
+        SqliteStore(path)

@@ -186,15 +186,17 @@ class Queries:
         )
         self.list_marked = build(f"SELECT line FROM {{p}}records WHERE {dialect.has_nul}")
         self.list_parts = build("SELECT digest, data, uses FROM {p}parts")
-        newest = f"(SELECT max(r.id) FROM {{p}}records r WHERE r.id {_RANGE})"
-        ends = f"SELECT number, id, {newest} AS newest FROM {{p}}conversations"
+        first, last = f"(c.number << {SEQ_BITS})", f"(c.number << {SEQ_BITS}) + {LAST_SEQ}"
+        newest = f"(SELECT max(r.id) FROM {{p}}records r WHERE r.id BETWEEN {first} AND {last})"
         self.list_ends = build(
-            f"SELECT number, id, 0, newest FROM ({ends}) AS e WHERE newest IS NOT NULL ORDER BY number DESC"
+            f"SELECT c.number, c.id, 0, {newest} FROM {{p}}conversations c "
+            f"WHERE EXISTS (SELECT 1 FROM {{p}}records r WHERE r.id = {first}) ORDER BY c.number DESC"
         )
+        # One look for each conversation: whether there is a record behind those of the index.
         self.list_gaps = build(
-            f"SELECT e.number, e.id, coalesce(o.records, 0), newest FROM ({ends}) AS e "
-            "LEFT JOIN {p}outlines o ON o.number = e.number WHERE newest IS NOT NULL "
-            f"AND newest - (e.number << {SEQ_BITS}) >= coalesce(o.records, 0) ORDER BY e.number DESC"
+            f"SELECT c.number, c.id, coalesce(o.records, 0), {newest} FROM {{p}}conversations c "
+            "LEFT JOIN {p}outlines o ON o.number = c.number WHERE EXISTS (SELECT 1 FROM {p}records r "
+            f"WHERE r.id BETWEEN {first} + coalesce(o.records, 0) AND {last}) ORDER BY c.number DESC"
         )
         self.lock_conversation = build(
             f"SELECT 1 FROM {{p}}conversations WHERE number = ? AND id = ?{dialect.try_share}"
