@@ -34,8 +34,6 @@ from toolchart.engine.log.family import KnownForks, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.reading.listing import ConversationFilter, ConversationPage, read_page
-from toolchart.engine.reading.search import Order
 from toolchart.engine.reading.waiting import needs_person
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch, blocking, blocking_stream
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
@@ -60,6 +58,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.log.owned import KnownOwners
+    from toolchart.engine.reading.listing import ConversationPage
+    from toolchart.engine.reading.search import Order
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer, TurnWatcher
@@ -439,6 +439,8 @@ class Engine:
         Raises:
             SpecError: there is no letter or digit in the search; or no such status or order.
         """
+        from toolchart.engine.reading.listing import ConversationFilter, read_page
+
         store = self.get_log(owner)
         where = ConversationFilter(
             search=search,
