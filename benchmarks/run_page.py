@@ -6,12 +6,12 @@
 
 - milliseconds until the page shows the newest record, beside those of the page for signing in, which has
   next to nothing on it;
-- milliseconds until a step of the slider shows: the chart, the timeline and the guards of the record, in a
-  frame of the browser; beside them the milliseconds of an empty frame;
+- milliseconds until a key shows its step: the row of the trace, the chart and the record, in a frame of the
+  browser; the same for an address of a step anywhere in the run; beside them those of an empty frame;
 - the heap of JavaScript after a garbage collection, and the requests that left for another host.
 
-Beside wall time stands the processor time of the server. Goals: opened in 1 s, p95 of a step 50 ms, heap
-30 MB, no request to another host.
+Beside wall time stands the processor time of the server. Goals for 100,000 records: opened in 1 s, p95 of a
+key 50 ms, heap 60 MB, no request to another host.
 """
 
 from __future__ import annotations
@@ -137,9 +137,8 @@ def run_server(log: Path) -> Iterator[Server]:
 # -- the browser ---------------------------------------------------------------------------------
 
 _OPEN = """() => new Promise((resolve) => {
-  const position = document.getElementById("position");
   const look = () => {
-    if (position?.textContent && document.querySelector("#step pre")) {
+    if (document.querySelector("#run[data-ready]") && document.querySelector("#step .head")) {
       requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
     } else {
       setTimeout(look, 5);
@@ -147,20 +146,29 @@ _OPEN = """() => new Promise((resolve) => {
   };
   look();
 })"""
-"""Milliseconds from the beginning of the navigation until the newest record is shown and painted."""
+"""Milliseconds from the beginning of the navigation until the newest step is shown and painted."""
 
-_STEP = """(index) => new Promise((resolve) => {
-  const slider = document.getElementById("slider");
+_STEP = """(key) => new Promise((resolve) => {
   const step = document.getElementById("step");
   const start = performance.now();
   new MutationObserver((changes, observer) => {
     observer.disconnect();
     requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start)));
   }).observe(step, { childList: true });
-  slider.value = index;
-  slider.dispatchEvent(new Event("input"));
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 })"""
-"""Milliseconds from a move of the slider until the record of its position is shown and painted."""
+"""Milliseconds from a key until the record that it leads to is shown and painted."""
+
+_GO = """(seq) => new Promise((resolve) => {
+  const step = document.getElementById("step");
+  const start = performance.now();
+  new MutationObserver((changes, observer) => {
+    observer.disconnect();
+    requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start)));
+  }).observe(step, { childList: true });
+  location.hash = `#${seq}`;
+})"""
+"""Milliseconds from an address to its record until that is shown and painted."""
 
 _FRAME = """() => new Promise((resolve) => {
   const start = performance.now();
@@ -170,7 +178,7 @@ _FRAME = """() => new Promise((resolve) => {
 
 
 async def measure_page(server: Server, options: argparse.Namespace) -> None:
-    """Open the page and move its slider, and print the figures."""
+    """Open the page, step through the run, and print the figures."""
     async with open_browser() as context:
         page = await context.new_page()
         await page.goto(f"{server.url}/sign-in")
@@ -186,23 +194,25 @@ async def measure_page(server: Server, options: argparse.Namespace) -> None:
             opened.append(await page.evaluate(_OPEN))
             used.append(server.measure_processor_ms() - before)
             await page.wait_for_selector("#verified.good")  # it reads the whole run, as do the figures
-            await page.wait_for_selector("#figures:has-text('records')")
+            await page.wait_for_selector("#run[data-whole]")
         print(
             f"opened in {statistics.median(opened):.0f} ms (goal 1000), of which the server worked "
             f"{statistics.median(used):.0f}; the page for signing in takes {floor_ms:.0f}"
         )
         await measure_steps(page, options)
-        print(f"heap of JavaScript {await measure_heap_mib(context, page):.1f} MiB (goal 30)")
+        print(f"heap of JavaScript {await measure_heap_mib(context, page):.1f} MiB (goal 60)")
     print("no request to another host")
 
 
 async def measure_steps(page: Any, options: argparse.Namespace) -> None:
-    """Move the slider through the whole run, and print how long it took to show."""
-    count = int(await page.get_attribute("#slider", "max"))
+    """Step through rows by keys, and to records all over the run, and print how long it took to show."""
+    count = int(str(await page.inner_text("#position")).split()[-1])
     random = Random(7)
-    steps = [await page.evaluate(_STEP, random.randrange(count)) for _ in range(options.steps)]
+    keys = [await page.evaluate(_STEP, "k" if number % 5 else "ArrowLeft") for number in range(options.steps)]
+    gone = [await page.evaluate(_GO, random.randrange(count)) for _ in range(options.steps)]
     frames = [await page.evaluate(_FRAME) for _ in range(options.steps)]
-    print(f"a step shows in {summarize(steps)} (goal p95 50); an empty frame takes {summarize(frames)}")
+    print(f"a key shows in {summarize(keys)} (goal p95 50); an empty frame takes {summarize(frames)}")
+    print(f"an address of a step shows in {summarize(gone)}")
 
 
 async def measure_heap_mib(context: Any, page: Any) -> float:
