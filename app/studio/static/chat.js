@@ -1,7 +1,7 @@
 // The chat: records of the log make the messages, deltas fill the one that is being written.
 
 import { conversationPath, make, makeKey, nameDecider, request, showJson } from "/static/api.js";
-import { makeDecisionForm } from "/static/decision_form.js";
+import { makeDecisionForm, showRun } from "/static/decision_form.js";
 import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
@@ -126,14 +126,14 @@ function showApproval(pending) {
     entry.actions.replaceChildren(make("p", { class: "hint" }, "Your token lacks the role approve."));
     return;
   }
-  entry.actions.replaceChildren(...makeDecisionForm({
+  const facts = showRun(pending.runs, pending.reason).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
+  const form = makeDecisionForm({
     tool: pending.tool,
     params: pending.params,
-    runs: pending.runs,
-    why: pending.reason,
     decide: (decision) => decide(owner, pending.id, decision),
     complain: (text) => { problem.textContent = text; },
-  }));
+  });
+  entry.actions.replaceChildren(make("dl", { class: "facts" }, ...facts), form.values, form.bar);
 }
 
 function showQuestion(question) {

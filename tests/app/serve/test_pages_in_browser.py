@@ -33,6 +33,9 @@ pytestmark = [
 
 only_long = pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
 
+PANE = ".pane:not([hidden])"
+"""The chosen item of the page Approvals."""
+
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
 
 
@@ -98,7 +101,7 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
                 f"/api/conversations/{page.url.rsplit('/', 1)[1]}/decisions",
             )
             assert late == 409
-            await cards.nth(1).locator(".edit summary").click()
+            await cards.nth(1).locator("button.edit").click()
             await cards.nth(1).locator("textarea").fill('{"text": "B"}')
             await cards.nth(1).get_by_text("Approve with these").click()
             await cards.nth(1).get_by_text("approved by owner (unsigned)").wait_for()
@@ -114,9 +117,9 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
 
 @only_long
 async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: Path) -> None:
-    """By the keyboard alone one call is rejected with a reason, and one approved with other arguments. A call
-    that somebody else decides says so, and stays until it is removed. What begins to wait appears by
-    itself."""
+    """By the keyboard alone one call is rejected with a reason, and one approved with other arguments: each
+    is gone then, the result is said, and the next one comes. A call that somebody else decides says so, and
+    stays until the person goes on. What begins to wait appears by itself."""
     engine = make_engine([ask_for("a", "b"), "done", ask_for("c"), "done"], **APPROVAL)
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
@@ -130,36 +133,130 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
                 assert answer.ok, await answer.text()
 
             await post("", {"message": "go", "conversation": "c1"})
-            cards = page.locator("[data-conversation=c1] li.call")
-            await cards.nth(1).locator("button.approve").wait_for()
             await expect(page.locator("#count")).to_have_text("2 calls wait")
-            await cards.nth(0).locator("input").focus()
-            await page.keyboard.type("not on a Friday")
-            await page.keyboard.press("Shift+Tab")
+            await expect(page.locator("#nav-waiting")).to_have_text("2")
+            pane = page.locator(PANE)
+            await expect(pane).to_have_attribute("data-call", "call_1_0_0")
+            await page.keyboard.press("n")
+            await page.keyboard.type("not on a Friday, yes")
             await page.keyboard.press("Enter")
-            await cards.nth(0).get_by_text("rejected", exact=True).wait_for()
-            await cards.nth(1).locator("summary").focus()
-            await page.keyboard.press("Enter")
-            await page.keyboard.press("Tab")
+            await expect(page.locator("#told")).to_have_text("Rejected: echo of c1")
+            await expect(pane).to_have_attribute("data-call", "call_1_0_1")
+            await expect(pane.locator("h2")).to_be_focused()
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("e")
             await page.keyboard.press("Control+A")
             await page.keyboard.type('{"text": "B"}')
-            await page.keyboard.press("Tab")
-            await page.keyboard.press("Enter")
-            await cards.nth(1).get_by_text("approved", exact=True).wait_for()
-            await page.get_by_text("with other arguments").wait_for()
-            await expect(page.locator("#decided")).to_contain_text("not on a Friday")
+            await page.keyboard.press("Control+Enter")
+            await expect(page.locator("#told")).to_have_text("Approved with other arguments: echo of c1")
+            await expect(pane).to_have_count(0)
+            await expect(page.locator("#decided")).to_contain_text("with other arguments")
+            await expect(page.locator("#decided")).to_contain_text("not on a Friday, yes")
             await expect(page.locator("#decided")).to_contain_text("owner (unsigned)")
             await post("", {"message": "go", "conversation": "c2"})
-            await page.locator("[data-conversation=c2] button.approve").wait_for()
+            await pane.locator("button.approve").wait_for()
             await post("/c2/decisions?wait=false", {"call_id": "call_1_0_0", "approved": False})
-            await (
-                page.locator("[data-conversation=c2]").get_by_text("rejected by owner (unsigned)").wait_for()
-            )
-            await page.locator("[data-conversation=c2]").get_by_text("Remove").press("Enter")
+            await pane.get_by_text("rejected by owner (unsigned)").wait_for()
+            await expect(pane.locator("button.approve")).to_have_count(0)
+            await pane.get_by_text("Go on").press("Enter")
             await expect(page.locator("[data-conversation=c2]")).to_have_count(0)
             await expect(page.locator("#count")).to_have_text("0 calls wait")
+            await expect(page.locator("#nav-waiting")).to_have_text("")
             await page.goto(f"{url}/conversations/c2")
             await page.get_by_text("decided by owner (unsigned)").first.wait_for()
+
+
+RISKY: dict[str, Any] = {
+    "name": "launch",
+    "risk": "high",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    "implementation": {"type": "mock", "mock_response": "gone"},
+}
+
+
+@only_long
+async def test_the_keys_of_approvals(tmp_path: Path) -> None:
+    """Keys move in the queue and decide, never while somebody types; a second press that follows at once
+    decides nothing about the next call, and a call of high risk wants a second one. Put off, a call stays."""
+    calls = reply_with_calls(*[("echo", {"text": text}) for text in "abc"], ("launch", {"place": "here"}))
+    engine = make_engine([calls, "done"], **APPROVAL, tools={"registry": [{"name": "echo"}, RISKY]})
+    await engine.arun("go", conversation="c1")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/approvals")
+            pane, rows = page.locator(PANE), page.locator("#queue .entry")
+            sent: list[Any] = []
+
+            def note(call: Any) -> None:
+                if "decisions?" in call.url:
+                    sent.append(call.post_data_json)
+
+            page.on("request", note)
+            await expect(rows).to_have_count(4)
+            await expect(page).to_have_title("(4) Approvals - Toolchart")
+            for key, call in (("j", 1), ("k", 0), ("k", 0), ("l", 1)):
+                await page.keyboard.press(key)
+                await expect(pane).to_have_attribute("data-call", f"call_1_0_{call}")
+            await expect(rows).to_have_count(4)
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("n")
+            await page.keyboard.type("y?ljk")
+            await page.keyboard.press("Escape")
+            await expect(pane.locator("h2")).to_be_focused()
+            assert sent == []
+            await page.keyboard.press("?")
+            await expect(page.locator("dialog")).to_contain_text("approve; twice where the risk is high")
+            await page.keyboard.press("y")
+            await page.keyboard.press("Escape")
+            for _ in range(3):
+                await page.keyboard.press("y")
+            await expect(page.locator("#told")).to_have_text("Approved: echo of c1")
+            await expect(rows).to_have_count(3)
+            await page.keyboard.press("y")
+            await expect(pane).to_have_attribute("data-call", "call_1_0_2")
+            assert [item["call_id"] for item in sent] == ["call_1_0_1"]
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("j")
+            await expect(pane).to_have_attribute("data-call", "call_1_0_3")
+            await page.keyboard.press("y")
+            await expect(pane.locator(".confirm")).to_contain_text("press y or Enter once more to run launch")
+            await page.keyboard.press("Escape")
+            await expect(pane.locator(".confirm")).to_have_text("")
+            await page.keyboard.press("y")
+            assert len(sent) == 1
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#told")).to_have_text("Approved: launch of c1")
+            assert [item["call_id"] for item in sent] == ["call_1_0_1", "call_1_0_3"]
+
+
+@only_long
+@pytest.mark.parametrize("size", [(1440, 860), (390, 844)], ids=["screen", "phone"])
+async def test_a_decision_fits_on_one_screen(tmp_path: Path, size: tuple[int, int]) -> None:
+    """What is asked, by whom, what it does and all buttons are in sight without scrolling, however long the
+    arguments are; a long value and a cut message can be read to the end. Every page has the number of what
+    waits in its navigation."""
+    long = "a long text " * 500
+    engine = make_engine([ask_for(long), "done"], **APPROVAL)
+    await engine.arun(f"please {long} the end", conversation="c1", author="anna")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser(viewport={"width": size[0], "height": size[1]}) as context:
+            page = await sign_in(context, url, "/tools")
+            await expect(page.locator("#nav-waiting")).to_have_text("1")
+            await page.goto(f"{url}/approvals")
+            pane = page.locator(PANE)
+            for place in (
+                pane.get_by_role("heading", name="Run echo?"),
+                pane.get_by_text("asked for by anna"),
+                pane.get_by_text("handler: echo"),
+                pane.locator(".arguments dt"),
+                *(pane.locator(f"button.{name}") for name in ("approve", "reject", "edit", "later")),
+                pane.locator(".reason"),
+            ):
+                await expect(place).to_be_in_viewport(ratio=1)
+            await pane.locator(".long summary").click()
+            await expect(pane.locator(".long > .value")).to_have_text(long)
+            await pane.get_by_text("Show the rest").click()
+            await expect(pane.locator(".said.user .text")).to_have_text(re.compile("the end$"))
 
 
 @only_long
