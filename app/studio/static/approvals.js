@@ -3,7 +3,7 @@
 
 import { conversationPath, make, nameDecider, request } from "/static/api.js";
 import { nameArguments } from "/static/arguments.js";
-import { makeDecisionForm, showRun } from "/static/decision_form.js";
+import { listFacts, makeDecisionForm, showFacts } from "/static/decision_form.js";
 import { showWaiting } from "/static/nav.js";
 import { offerKeys } from "/static/page_keys.js";
 import { makeSchemaForm } from "/static/schema_form.js";
@@ -67,19 +67,15 @@ function nameDue(due) {
   return !due ? "" : Date.parse(due) < Date.now() ? "overdue" : `due in ${nameSpan(Date.parse(due) - Date.now())}`;
 }
 
-function showFacts(entry) {
+function showAllFacts(entry) {
   const { row, item } = entry;
   const [due, then] = entry.isQuestion ? [item.due, item.then] : [row.due, row.then];
-  const { risk, idempotent } = item.definition ?? {};
-  const rows = [
-    ...(entry.isQuestion ? [] : showRun(item.runs, item.reason)),
-    ...(risk && risk !== "low" ? [["Risk", make("span", { class: "badge warn" }, risk),
-      idempotent === "false" ? " A second run does it again." : ""]] : []),
+  return showFacts([
+    ...(entry.isQuestion ? [] : listFacts(item)),
     ["Deadline", ...(due ? describeDeadline(due, then) : ["none"])],
     ...(entry.isQuestion ? [] : [["Decides", nameApprovers(row.approvers)]]),
     ...row.asked.slice(1).map((asking) => ["Escalated", showTime(asking.at), ` to ${nameApprovers(asking.to)}`]),
-  ];
-  return rows.flatMap(([name, ...values]) => [make("dt", {}, name), make("dd", {}, ...values)]);
+  ]);
 }
 
 function showOrigin({ row, waits }) {
@@ -455,7 +451,7 @@ function takeRows(rows) {
       update(entry.age, nameAge(row.since));
       update(entry.due, nameDue(isQuestion ? item.due : row.due));
       update(entry.waits, nameAge(row.since));
-      update(entry.facts, ...showFacts(entry));
+      update(entry.facts, ...showAllFacts(entry));
       if (!isQuestion) {
         showActions(entry);
       }

@@ -13,15 +13,16 @@ const hasRows = (value) => value !== null && typeof value === "object" && !Array
 
 // Characters that are not seen, or that turn the order of others, stand as escapes. Lines and tabs are seen.
 export function showVisibly(text) {
-  const nodes = [];
+  const nodes = document.createDocumentFragment();
   let end = 0;
   for (const { 0: sign, index } of text.matchAll(HIDDEN)) {
     if (sign !== "\n" && sign !== "\t") {
-      nodes.push(text.slice(end, index), make("span", { class: "escape" }, `\\u{${sign.codePointAt(0).toString(16)}}`));
+      nodes.append(text.slice(end, index), make("span", { class: "escape" }, `\\u{${sign.codePointAt(0).toString(16)}}`));
       end = index + sign.length;
     }
   }
-  return [...nodes, text.slice(end)];
+  nodes.append(text.slice(end));
+  return nodes;
 }
 
 function showValue(value) {
@@ -30,13 +31,13 @@ function showValue(value) {
   const kind = isText ? "value" : "value data";
   const lines = text.split("\n", MOST_LINES + 1);
   if (text.length <= MOST_CHARACTERS && lines.length <= MOST_LINES) {
-    return make("div", { class: kind }, ...showVisibly(text));
+    return make("div", { class: kind }, showVisibly(text));
   }
   const start = lines.slice(0, 3).join("\n").slice(0, 200);
   return make("details", { class: "long" },
-    make("summary", {}, make("span", { class: `${kind} start` }, ...showVisibly(start), "… "),
+    make("summary", {}, make("span", { class: `${kind} start` }, showVisibly(start), "… "),
       make("span", { class: "hint" }, `all ${text.length.toLocaleString()} characters`)),
-    make("div", { class: kind }, ...showVisibly(text)));
+    make("div", { class: kind }, showVisibly(text)));
 }
 
 function writeJson(value) {
@@ -49,8 +50,11 @@ export function showArguments(values) {
     return showJson(values ?? {});
   }
   const rows = Object.entries(values);
-  return rows.length ? make("dl", { class: "arguments" }, ...rows.flatMap(([name, value]) => [
-    make("dt", {}, ...showVisibly(name)), make("dd", {}, showValue(value))])) : make("p", { class: "hint" }, "No arguments.");
+  const list = make("dl", { class: "arguments" });
+  for (const [name, value] of rows) {
+    list.append(make("dt", {}, showVisibly(name)), make("dd", {}, showValue(value)));
+  }
+  return rows.length ? list : make("p", { class: "hint" }, "No arguments.");
 }
 
 // All arguments in one line of at most so many characters.

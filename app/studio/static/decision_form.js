@@ -90,9 +90,17 @@ export function makeDecisionForm({ tool, params, decide, complain, hasKeys = fal
   return { values: make("div", { class: "values" }, shown, editor), bar, approveButton, approve, reject, edit, reason };
 }
 
-export function showRun(runs, why) {
+// What a decision needs to know of a call beside its arguments: rows of a name and what stands there.
+export function listFacts({ runs, reason, definition }) {
+  const { risk, idempotent } = definition ?? {};
   return [
     ...(runs ? [["Runs", make("code", {}, runs)]] : []),
-    ...(why ? [["Why you are asked", why]] : []),
+    ...(reason ? [["Asked because", reason]] : []),
+    ...(risk && risk !== "low" ? [["Risk", make("span", { class: "badge warn" }, risk),
+      idempotent === "false" ? " A second run does it again." : ""]] : []),
   ];
+}
+
+export function showFacts(rows) {
+  return rows.flatMap(([name, ...values]) => [make("dt", {}, name), make("dd", {}, ...values)]);
 }
