@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -46,7 +48,8 @@ class RowCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rows: dict[str, tuple[tuple[int, bytes], Any]] = {}
+        self._rows: dict[str, tuple[tuple[int, bytes], Any]] | None = None
+        self._read_at = 0.0
 
     def read_rows(self, store: Store, names: Iterable[str], read: ReadRow) -> list[tuple[str, Any]]:
         """What `read` gives for each conversation, or the error that it raises.
@@ -57,21 +60,31 @@ class RowCache:
             LogUnavailable: the whole log cannot be read.
         """
         with self._lock:
-            earlier, self._rows = self._rows, {}
-            return [(name, self._read_row(store, name, read, earlier)) for name in names]
+            fresh: dict[str, tuple[tuple[int, bytes], Any]] = {}
+            answer = [(name, self._read_row(store, name, read, fresh)) for name in names]
+            self._rows, self._read_at = fresh, time.monotonic()
+            return answer
 
-    def _read_row(self, store: Store, name: str, read: ReadRow, earlier: Mapping[str, Any]) -> Any:
+    def get_rows(self, newest_s: float = math.inf) -> list[Any] | None:
+        """What the last listing has read, without a look at the log; None where it is older than so many
+        seconds, or there was none yet."""
+        rows = self._rows
+        if rows is None or time.monotonic() - self._read_at > newest_s:
+            return None
+        return [row for _, row in rows.values()]
+
+    def _read_row(self, store: Store, name: str, read: ReadRow, fresh: dict[str, Any]) -> Any:
         try:
             newest = store.read_last_line(name)
             if newest is None:
                 return None
-            entry = earlier.get(name)
+            entry = (self._rows or {}).get(name)
             row = entry[1] if entry is not None and entry[0] == newest else read(store, name, newest)
         except LogUnavailable:
             raise
         except ToolchartError as error:
             return error
-        self._rows[name] = (newest, row)
+        fresh[name] = (newest, row)
         return row
 
 
@@ -101,6 +114,11 @@ def list_waiting(store: Store, cache: RowCache | None = None, *, most: int = MAX
     rows.sort(key=lambda row: (row["due"] is None, _read_time(row["due"] or row["since"])))
     is_complete = next(newest_first, None) is None
     return {"waiting": rows, "unreadable": unreadable, "is_complete": is_complete}
+
+
+def count_waiting(rows: Iterable[Mapping[str, Any] | None]) -> int:
+    """How many calls and questions wait in these rows of `waiting`; a None among them counts nothing."""
+    return sum(len(row["calls"]) + len(row["questions"]) for row in rows if row is not None)
 
 
 def _read_time(text: str) -> float:

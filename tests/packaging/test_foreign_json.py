@@ -32,6 +32,8 @@ OWN = {
     "engine/log/stores/large_parts.py": {"": RECORDS},
     "engine/log/stores/record_file.py": {"": "the first lines of conversations, which are counted before"},
     "engine/log/turn_totals.py": {"": RECORDS},
+    "engine/log/stores/sql.py": {"_read_outline": "a row that the search index wrote"},
+    "engine/reading/search.py": {"": RECORDS},
     "engine/reading/steps.py": {"": RECORDS, "_cut_json": RECORDS},
     "engine/reading/visited_path.py": {"_parse_chart": RECORDS},
     "engine/rerun/report.py": {"_to_json": "what was written a moment before"},

@@ -76,6 +76,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
     *(("export", "a", "--format", form) for form in FORMATS),
+    ("share", "a", "--yes"),
     ("tools", "list", "agent.yaml", "--json"),
     ("tools", "test", "agent.yaml", "echo", "--args", '{"text": "x"}', "--yes"),
     ("tools", "pin", "agent.yaml"),

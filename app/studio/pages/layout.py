@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from toolchart.app.server.conversations.approvals import get_known_count
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.app.studio.rendering import PAGES, render_page
@@ -26,6 +27,7 @@ def show_page(request: Request, template: str, here: str, **values: Any) -> Resp
         may_chat=access.may("chat"),
         may_approve=access.may("approve"),
         may_debug=access.may("debug"),
+        waiting=get_known_count(site, access) or 0,
         **values,
     )
 

@@ -1,68 +1,130 @@
 // The chat: records of the log make the messages, deltas fill the one that is being written.
 
-import { conversationPath, make, makeKey, nameDecider, request, showJson } from "/static/api.js";
-import { makeDecisionForm } from "/static/decision_form.js";
+import { conversationPath, make, makeKey, request } from "/static/api.js";
+import { forgetCalls, hasCall, makeCall, offerDecision, showDecision, showResult } from "/static/chat_calls.js";
+import { keepConversations, showConversations } from "/static/chat_list.js";
+import { renderMarkdown } from "/static/markdown.js";
+import { makeMarkdownWriter } from "/static/markdown_writer.js";
+import { lookForWaiting } from "/static/nav.js";
+import { offerKeys } from "/static/page_keys.js";
 import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
 const root = document.getElementById("chat");
 const messages = document.getElementById("messages");
+const log = document.getElementById("log");
 const problem = document.getElementById("chat-problem");
+const mayChat = root.dataset.mayChat === "true";
 const mayApprove = root.dataset.mayApprove === "true";
 let conversation = root.dataset.conversation;
 let stream = null;
-let writing = null;        // the bubble that deltas fill
+let writing = null;        // the bubble that deltas fill, and its writer
+let follows = true;        // whether the end is in sight, and stays in sight
+let lastTop = 0;           // how far the messages were scrolled
+let frame = 0;
 let isRunning = false;
 let lastText = "";
 let newestRecord = -1;     // the number of the newest record that is shown
 let queued = [];           // messages that were sent, and whose record is not there yet
 let isSending = false;
 let sent = null;           // the request that is being sent, and its key
-let calls = new Map();     // call id -> card
 let questions = new Map(); // question -> form
 
 function setState(text, isBusy) {
   isRunning = isBusy;
   const badge = document.getElementById("chat-state");
   badge.textContent = text;
-  badge.className = `badge ${isBusy ? "warn" : ""}`;
+  badge.className = `badge ${isBusy ? "model" : ""}`;
   document.getElementById("stop").hidden = !isBusy;
 }
 
 function append(element) {
   document.getElementById("chat-empty").hidden = true;
-  const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
-  messages.append(element);
-  if (isAtEnd) {
-    scrollToEnd();
-  }
+  log.append(element);
+  keepEnd();
 }
 
-function scrollToEnd() {
-  messages.scrollTop = messages.scrollHeight;
+// Once a frame, however many messages came.
+function keepEnd() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    if (follows) {
+      messages.scrollTop = messages.scrollHeight;
+    }
+  });
 }
 
-function addBubble(kind, text) {
-  const body = make("div", { class: "text" }, text);
-  const bubble = make("article", { class: `bubble ${kind}` },
-    make("h2", { class: "who" }, kind === "user" ? "You" : "Assistant"), body);
+// Whoever scrolls back reads, and is not taken to the end before they go there.
+messages.addEventListener("scroll", () => {
+  const isBack = messages.scrollTop < lastTop - 4;
+  lastTop = messages.scrollTop;
+  follows = messages.scrollHeight - lastTop - messages.clientHeight < 120 || (follows && !isBack);
+});
+
+function makeBubble(kind, body, button = null) {
+  return make("article", { class: `bubble ${kind}` },
+    make("div", { class: "by" }, make("h2", { class: "who label" }, kind.startsWith("user") ? "You" : "Assistant"), button), body);
+}
+
+// What people write is shown as it is; an answer is Markdown.
+function addAnswer(text, parts = []) {
+  const bubble = makeBubble("assistant", renderMarkdown(text));
+  bubble.append(...parts);
   append(bubble);
-  return body;
 }
 
 // -- the user's messages -------------------------------------------------------------------------
 
-function addUserBubble(event) {
-  const body = addBubble("user", event.message);
-  body.after(...showParts(event.parts));
+function addUserBubble(event, seq) {
+  const body = make("div", { class: "text" }, event.message);
+  const mayRetry = mayChat && event.type === "turn_started";
+  const button = mayRetry ? make("button", { type: "button", class: "bare retry", "aria-expanded": "false",
+    onclick: () => offerRetry(bubble, button, event, seq) }, "Retry") : null;
+  const bubble = makeBubble("user", body, button);
+  bubble.append(...showParts(event.parts));
+  append(bubble);
+}
+
+// Sent again, perhaps with other words, in a fork that shares what was before the message.
+function offerRetry(bubble, button, event, seq) {
+  const form = bubble.querySelector("form");
+  button.setAttribute("aria-expanded", String(!form));
+  if (form) {
+    form.remove();
+    return;
+  }
+  const box = make("textarea", { rows: Math.min(8, event.message.split("\n").length + 1), "aria-label": "The message, to be sent again" });
+  const key = makeKey();
+  const submit = async (action) => {
+    action.preventDefault();
+    const send = action.submitter ?? action.target.querySelector("[type=submit]");
+    send.disabled = true;
+    try {
+      const fork = await request(conversationPath(conversation, "/fork"), { at: seq - 1 }, { "Idempotency-Key": `${key}-fork` });
+      const attachments = (event.parts ?? []).filter((part) => part.data)
+        .map(({ data, media_type, name }) => ({ data, media_type, name: name ?? "" }));
+      await request(conversationPath(fork.conversation, "/messages?wait=false"), { message: box.value, attachments }, { "Idempotency-Key": key });
+      location.assign(`/chat/${encodeURIComponent(fork.conversation)}`);
+    } catch (error) {
+      problem.textContent = error.message;
+      send.disabled = false;
+    }
+  };
+  const again = make("form", { onsubmit: submit }, box, make("div", { class: "row" },
+    make("button", { type: "submit" }, "Send in a new conversation"),
+    make("span", { class: "hint" }, "It shares what was said before. This one stays as it is.")));
+  box.value = event.message;
+  bubble.append(again);
+  box.focus();
 }
 
 // What was sent is shown at once, with a mark that its record removes: while a turn runs it is queued until the
 // chart takes it.
 function addQueued(text, mark) {
-  const bubble = addBubble("user queued", text).parentElement;
-  const badge = make("span", { class: "badge warn" }, mark);
-  bubble.querySelector(".who").append(" ", badge);
+  const badge = make("span", { class: "badge" }, mark);
+  const bubble = makeBubble("user queued", make("div", { class: "text" }, text));
+  bubble.querySelector(".who").after(badge);
+  append(bubble);
   queued.push({ text, bubble, badge });
 }
 
@@ -82,25 +144,6 @@ function dropQueued(text) {
 
 // -- calls and questions ---------------------------------------------------------------------------
 
-function addCall(id, call) {
-  const status = make("span", { class: "badge", role: "status" }, "asked for");
-  const body = make("div", { class: "call-body" }, showJson(call.arguments ?? call.raw ?? {}));
-  const actions = make("div", { class: "actions" });
-  const card = make("article", { class: "card call", "data-call": id },
-    make("h2", {}, call.name, " ", status), body, actions);
-  append(card);
-  calls.set(id, { card, status, body, actions, call });
-}
-
-function setCallStatus(id, text, kind) {
-  const entry = calls.get(id);
-  if (entry) {
-    entry.status.textContent = text;
-    entry.status.className = `badge ${kind}`;
-    entry.actions.replaceChildren();
-  }
-}
-
 async function decide(owner, id, decision) {
   problem.textContent = "";
   try {
@@ -108,32 +151,21 @@ async function decide(owner, id, decision) {
   } catch (error) {
     problem.textContent = error.message;
   }
-  refresh();
+  await refresh();
+  lookForWaiting();
 }
 
 function showApproval(pending) {
   const owner = pending.conversation || conversation;
-  if (!calls.has(pending.id)) {
-    addCall(pending.id, { name: pending.tool, arguments: pending.params });
+  if (!hasCall(pending.id)) { // of a sub-agent
+    append(makeCall(pending.id, { name: pending.tool, arguments: pending.params }));
   }
-  const entry = calls.get(pending.id);
-  if (entry.actions.childElementCount) {
-    return;
-  }
-  entry.status.textContent = "waits for a decision";
-  entry.status.className = "badge warn";
-  if (!mayApprove) {
-    entry.actions.replaceChildren(make("p", { class: "hint" }, "Your token lacks the role approve."));
-    return;
-  }
-  entry.actions.replaceChildren(...makeDecisionForm({
-    tool: pending.tool,
-    params: pending.params,
-    runs: pending.runs,
-    why: pending.reason,
+  offerDecision(pending.id, pending, {
+    mayApprove,
     decide: (decision) => decide(owner, pending.id, decision),
     complain: (text) => { problem.textContent = text; },
-  }));
+  });
+  keepEnd();
 }
 
 function showQuestion(question) {
@@ -142,7 +174,7 @@ function showQuestion(question) {
   if (questions.has(key)) {
     return;
   }
-  const card = make("article", { class: "card question" }, make("h2", {}, question.question || question.effect),
+  const card = make("article", { class: "question" }, make("h2", {}, question.question || question.effect),
     question.due ? make("p", { class: "hint" }, "until ",
       make("time", { datetime: question.due }, new Date(question.due).toLocaleString())) : null);
   if (mayApprove) {
@@ -190,61 +222,92 @@ async function showOverview() {
   const hasAllRecords = newestRecord + 1 >= overview.records;
   if (hasAllRecords && !overview.is_running && result?.is_over && result.content && result.content !== lastText) {
     lastText = result.content;
-    addBubble("assistant", result.content);
-  }
-  if (!overview.is_running && document.activeElement?.closest("#messages") === null) {
-    scrollToEnd();
+    addAnswer(result.content);
   }
 }
 
+// -- the answer that is being written ------------------------------------------------------------
+
+function beginWriting() {
+  if (!writing) {
+    const writer = makeMarkdownWriter(keepEnd);
+    writing = { writer, bubble: makeBubble("assistant", writer.element) };
+    append(writing.bubble);
+  }
+  return writing;
+}
+
 function endWriting() {
-  writing?.parentElement.remove();
+  writing?.writer.drop();
+  writing?.bubble.remove();
   writing = null;
+}
+
+// The reply takes the place of what was shown of it; what is the same stays as it stands.
+function endReply(text, parts) {
+  if (!text && !parts.length) {
+    endWriting();
+  } else if (writing) {
+    writing.writer.finish(text);
+    writing.bubble.querySelectorAll("[data-index]").forEach((part) => part.remove());
+    writing.bubble.append(...parts);
+    writing = null;
+    keepEnd();
+  } else {
+    addAnswer(text, parts);
+  }
 }
 
 function takeRecord(record) {
   const event = record.event;
   switch (event.type) {
     case "forked":
-      append(make("p", { class: "hint" }, "Continues from record ", String(event.seq), " of ",
-        make("a", { href: `/chat/${encodeURIComponent(event.parent)}`, class: "name" }, event.parent), "."));
+      showShared(event.parent, event.seq);
       break;
     case "turn_started":
     case "user_said":
       dropQueued(event.message);
-      addUserBubble(event);
+      addUserBubble(event, record.seq);
       lastText = "";
       break;
     case "replied": {
-      endWriting();
-      const reply = event.reply;
-      const parts = showParts(reply.parts);
-      if (reply.content || parts.length) {
-        addBubble("assistant", reply.content ?? "").after(...parts);
-        lastText = reply.content ?? "";
-      }
-      (reply.tool_calls ?? []).forEach((call, index) => addCall(record.calls?.[index] ?? call.id, call));
+      const { content, parts, tool_calls: asked } = event.reply;
+      endReply(content ?? "", showParts(parts));
+      lastText = content ?? lastText;
+      (asked ?? []).forEach((call, index) => append(makeCall(record.calls?.[index] ?? call.id, call)));
       break;
     }
     case "decided":
-      setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${nameDecider(event.by, Boolean(event.signature))}`, event.approved ? "good" : "bad");
-      if (event.arguments) {
-        calls.get(event.call_id)?.body.append(make("h3", {}, "Approved with"), showJson(event.arguments));
-      }
+      showDecision(event);
       break;
-    case "tool_finished": {
-      const entry = calls.get(event.call_id);
-      if (entry) {
-        setCallStatus(event.call_id, event.outcome, event.outcome === "succeeded" ? "good" : "bad");
-        entry.body.append(make("h3", {}, "Result"), showJson(event.result.success ? event.result.result : event.result.error));
-      }
+    case "tool_finished":
+      showResult(event);
       break;
-    }
   }
   const needsLook = record.ended || ["reviewed", "decided", "answered", "cancelled"].includes(event.type);
   setState(`running: ${record.target}`, true);
   if (needsLook) {
     refresh();
+  }
+}
+
+// What a fork shares with its parent: the words alone, in front of its own.
+async function showShared(parent, seq) {
+  const name = make("a", { href: `/chat/${encodeURIComponent(parent)}`, class: "name" }, parent);
+  const note = make("p", { class: "hint" }, "Shares what was said before with ", name, ".");
+  append(note);
+  try {
+    const { records } = await request(conversationPath(parent, `/records?limit=${seq + 1}`));
+    for (const { event } of records) {
+      if (event.type === "turn_started" || event.type === "user_said") {
+        note.before(makeBubble("user", make("div", { class: "text" }, event.message)));
+      } else if (event.type === "replied" && event.reply.content) {
+        note.before(makeBubble("assistant", renderMarkdown(event.reply.content)));
+      }
+    }
+    keepEnd();
+  } catch {
+    // the parent is gone, or cannot be read: its name stands there
   }
 }
 
@@ -264,46 +327,45 @@ function takeDelta(delta) {
   if (delta.type === "text_withdrawn") {
     endWriting();
   } else if (delta.type === "text_delta") {
-    const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
-    writing ??= addBubble("assistant", "");
-    writing.append(delta.text);
-    if (isAtEnd) {
-      scrollToEnd();
-    }
+    beginWriting().writer.append(delta.text);
   } else if (delta.type === "part_delta" && delta.part.type !== "audio") { // a sound is whole with its reply
-    writing ??= addBubble("assistant", "");
+    const { bubble } = beginWriting();
     const part = showPart(delta.part);
     part.dataset.index = delta.index;
-    const earlier = writing.parentElement.querySelector(`[data-index="${delta.index}"]`);
+    const earlier = bubble.querySelector(`[data-index="${delta.index}"]`);
     if (earlier) {
       earlier.replaceWith(part);
     } else {
-      writing.parentElement.append(part);
+      bubble.append(part);
     }
+    keepEnd();
+  }
+}
+
+// All of the answer so far, for a reader that has missed some.
+function takeText(text) {
+  if (text) {
+    beginWriting().writer.finish(text);
+  } else {
+    endWriting();
   }
 }
 
 function follow() {
   stream?.close();
-  messages.replaceChildren(document.getElementById("chat-empty") ?? make("p", { id: "chat-empty", hidden: true }),
-    ...queued.map((item) => item.bubble));
+  log.replaceChildren(...queued.map((item) => item.bubble));
   document.getElementById("chat-empty").hidden = true;
-  calls = new Map();
+  forgetCalls();
   questions = new Map();
   stream = new EventSource(conversationPath(conversation, "/events"));
   newestRecord = -1;
   stream.addEventListener("record", readRecord);
   stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
-  stream.addEventListener("text", (event) => {
-    endWriting();
-    const { text } = JSON.parse(event.data);
-    if (text) {
-      takeDelta({ type: "text_delta", text });
-    }
-  });
+  stream.addEventListener("text", (event) => takeText(JSON.parse(event.data).text));
   stream.addEventListener("result", () => {
     endWriting();
     refresh();
+    showList();
   });
   stream.addEventListener("fault", (event) => {
     problem.textContent = JSON.parse(event.data).error;
@@ -314,6 +376,15 @@ function follow() {
   const link = document.getElementById("chat-run");
   link.hidden = false;
   link.href = `/conversations/${encodeURIComponent(conversation)}`;
+  showList();
+}
+
+async function showList() {
+  const row = await showConversations(conversation);
+  if (row?.message) {
+    document.getElementById("chat-title").textContent = row.message;
+    document.title = `${row.message.slice(0, 60)} - Toolchart`;
+  }
 }
 
 function readFile(file) {
@@ -363,12 +434,14 @@ async function send(event) {
   const text = box.value;
   problem.textContent = "";
   isSending = button.disabled = true;
+  follows = true;
   addQueued(text, isRunning ? "queued" : "sending"); // before the request, whose record may come first
   box.value = "";
   try {
     const attachments = await Promise.all([...files.files].map(readFile));
     await sendMessage({ message: text, attachments });
     files.value = "";
+    showFiles();
   } catch (error) {
     dropQueued(text);
     box.value ||= text;
@@ -388,14 +461,31 @@ async function stop() {
   refresh();
 }
 
+function showFiles() {
+  const names = [...document.getElementById("files").files].map((file) => file.name);
+  document.getElementById("file-names").textContent = names.join(", ");
+}
+
+document.getElementById("files").addEventListener("change", showFiles);
 document.getElementById("composer").addEventListener("submit", send);
 document.getElementById("stop").addEventListener("click", stop);
 document.getElementById("message").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
     document.getElementById("composer").requestSubmit();
+  } else if (event.key === "Escape" && !event.isComposing && !event.target.value && isRunning) {
+    stop();
   }
 });
+offerKeys([
+  { keys: ["m"], text: "write a message", run: () => document.getElementById("message").focus() },
+  { keys: ["Escape"], text: "stop the turn that runs; with an empty message while you write", run: () => isRunning && stop() },
+  { keys: ["Enter"], text: "send the message" },
+  { keys: ["Shift+Enter"], text: "a new line in it" },
+], document.getElementById("show-keys"));
+keepConversations(() => conversation);
 if (conversation) {
   follow();
+} else {
+  showList();
 }

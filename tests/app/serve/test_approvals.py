@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine, reply_with_calls
 from child_agents import make_parent_chart
-from served import make_site, open_client
+from served import bearer, make_site, open_client
 
 from toolchart.engine import Engine
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -83,6 +83,27 @@ async def test_calls_of_all_conversations_are_listed_with_what_led_there() -> No
     ]
     assert second["messages"][1]["tools"] == ["echo", "echo"]
     assert (first["due"], first["approvers"], first["root"]) == (None, [], "first")
+
+
+async def test_the_number_of_what_waits() -> None:
+    """With `count=true` the answer has the number of calls and questions, and the conversations to which they
+    belong, and no more; pages show that number when they are loaded, once somebody has looked."""
+    store = MemoryStore()
+    await open_waiting(store, "first")
+    engine, _ = await open_waiting(store, "second", [ask_for("b", "c"), "done"])
+    await make_engine([], log=store, **INTERVIEW).arun("hi", conversation="third")
+    async with open_client(make_site(engine)) as client:
+        before = (await client.get("/tools")).text
+        answer = (await client.get("/api/approvals", params={"count": "true"})).json()
+        after = (await client.get("/tools")).text
+        title = (await client.get("/approvals")).text
+        (await client.get("/api/approvals", params={"count": "true"}, headers=bearer("anna"))).json()
+        others = (await client.get("/tools", headers=bearer("anna"))).text
+    assert answer == {"count": 4, "conversations": ["first", "second", "third"]}
+    assert 'id="nav-waiting"></span>' in before
+    assert 'id="nav-waiting">4</span>' in after
+    assert "<title>(4) Approvals" in title
+    assert 'id="nav-waiting"></span>' in others
 
 
 async def test_deadline_and_escalation_are_those_of_the_chart() -> None:

@@ -103,13 +103,13 @@ async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> Non
     with serve(make_site(engine)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/approvals")
-            card = page.locator("li.question")
-            await card.locator("button").wait_for()
+            card = page.locator(".pane.question")
+            await card.locator("button[type=submit]").wait_for()
             other = await context.new_page()
             await other.goto(f"{url}/approvals")
-            await other.locator("li.question button").wait_for()
+            await other.locator(".pane.question button[type=submit]").wait_for()
             await expect(page.locator("#count")).to_have_text("1 question waits")
-            await expect(page.locator(".facts")).to_contain_text("then the chart goes to error")
+            await expect(page.locator(".pane .facts")).to_contain_text("then the chart goes to error")
             if HAS_AXE:
                 assert await list_serious_violations(page) == []
             await page.get_by_label("Your name (needed)").focus()
@@ -121,9 +121,9 @@ async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> Non
             await expect(page.locator(":invalid[name=guests]")).to_have_count(1)
             await press(page, "Backspace", "2", "Tab", "Space", "Tab", "Tab", "Space", "Tab", "Tab")
             await page.keyboard.type("see you")
-            await press(page, "Tab", "Enter")
-            await card.get_by_text("answered", exact=True).wait_for()
-            await other.locator("li.question").get_by_text("answered by owner").wait_for()
+            await press(page, "Enter")
+            await expect(page.locator("#told")).to_have_text("Answered: Who comes?")
+            await other.locator(".pane.question").get_by_text("answered by owner").wait_for()
             await page.locator("#decided", has_text="ask_guest").wait_for()
     result = engine.conversation("c1").read_turn()
     expected = {"name": "Ada", "team": "blue", "guests": 2, "vegan": True, "days": ["Tue"], "note": "see you"}

@@ -23,6 +23,7 @@ from served import make_site, serve
 
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
+from toolchart.engine.reading.messages import read_transcript
 from toolchart.providers.scripted.provider import ScriptedProvider
 
 pytestmark = [
@@ -32,6 +33,9 @@ pytestmark = [
 ]
 
 only_long = pytest.mark.skipif(not IS_LONG, reason="browsers are slow; TOOLCHART_LONG=1 runs all")
+
+PANE = ".pane:not([hidden])"
+"""The chosen item of the page Approvals."""
 
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
 
@@ -86,8 +90,8 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
             await other.route("**/events*", lambda route: route.abort())
             cards = page.locator("article.call")
             await cards.nth(2).locator("button.reject").click()
-            await cards.nth(2).get_by_text("rejected by owner (unsigned)").wait_for()
-            await other.get_by_text("rejected by owner (unsigned)").wait_for()
+            await cards.nth(2).locator(".status", has_text="rejected by owner (unsigned)").wait_for()
+            await other.locator(".status", has_text="rejected by owner (unsigned)").wait_for()
             (late,) = await other.evaluate(
                 """async (path) => {
                     const body = JSON.stringify({call_id: "call_1_0_2", approved: true});
@@ -98,15 +102,15 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
                 f"/api/conversations/{page.url.rsplit('/', 1)[1]}/decisions",
             )
             assert late == 409
-            await cards.nth(1).locator(".edit summary").click()
+            await cards.nth(1).locator("button.edit").click()
             await cards.nth(1).locator("textarea").fill('{"text": "B"}')
             await cards.nth(1).get_by_text("Approve with these").click()
-            await cards.nth(1).get_by_text("approved by owner (unsigned)").wait_for()
+            await cards.nth(1).locator(".status", has_text="approved by owner (unsigned)").wait_for()
             await other.locator("article.call").nth(0).locator("button.approve").click()
             await page.get_by_text("all is done").wait_for()
             for _ in range(2):
-                badges = page.locator("article.call .badge")
-                await expect(badges).to_have_text(["succeeded", "succeeded", "denied"])
+                for index, outcome in enumerate(["succeeded", "succeeded", "denied"]):
+                    await expect(cards.nth(index)).to_have_attribute("data-outcome", outcome)
                 await expect(page.locator(".bubble")).to_have_count(2)
                 await page.reload()
                 await page.get_by_text("all is done").wait_for()
@@ -114,9 +118,9 @@ async def test_one_call_is_approved_one_edited_and_one_rejected(tmp_path: Path) 
 
 @only_long
 async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: Path) -> None:
-    """By the keyboard alone one call is rejected with a reason, and one approved with other arguments. A call
-    that somebody else decides says so, and stays until it is removed. What begins to wait appears by
-    itself."""
+    """By the keyboard alone one call is rejected with a reason, and one approved with other arguments: each
+    is gone then, the result is said, and the next one comes. A call that somebody else decides says so, and
+    stays until the person goes on. What begins to wait appears by itself."""
     engine = make_engine([ask_for("a", "b"), "done", ask_for("c"), "done"], **APPROVAL)
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
@@ -130,36 +134,136 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
                 assert answer.ok, await answer.text()
 
             await post("", {"message": "go", "conversation": "c1"})
-            cards = page.locator("[data-conversation=c1] li.call")
-            await cards.nth(1).locator("button.approve").wait_for()
             await expect(page.locator("#count")).to_have_text("2 calls wait")
-            await cards.nth(0).locator("input").focus()
-            await page.keyboard.type("not on a Friday")
-            await page.keyboard.press("Shift+Tab")
+            await expect(page.locator("#nav-waiting")).to_have_text("2")
+            pane = page.locator(PANE)
+            await expect(pane).to_have_attribute("data-call", "call_1_0_0")
+            await page.keyboard.press("n")
+            await page.keyboard.type("not on a Friday, yes")
             await page.keyboard.press("Enter")
-            await cards.nth(0).get_by_text("rejected", exact=True).wait_for()
-            await cards.nth(1).locator("summary").focus()
-            await page.keyboard.press("Enter")
-            await page.keyboard.press("Tab")
+            await expect(page.locator("#told")).to_have_text("Rejected: echo of c1")
+            await expect(pane).to_have_attribute("data-call", "call_1_0_1")
+            await expect(pane.locator("h2")).to_be_focused()
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("e")
             await page.keyboard.press("Control+A")
             await page.keyboard.type('{"text": "B"}')
-            await page.keyboard.press("Tab")
-            await page.keyboard.press("Enter")
-            await cards.nth(1).get_by_text("approved", exact=True).wait_for()
-            await page.get_by_text("with other arguments").wait_for()
-            await expect(page.locator("#decided")).to_contain_text("not on a Friday")
+            await page.keyboard.press("Control+Enter")
+            await expect(page.locator("#told")).to_have_text("Approved with other arguments: echo of c1")
+            await expect(pane).to_have_count(0)
+            await expect(page.locator("#decided")).to_contain_text("with other arguments")
+            await expect(page.locator("#decided")).to_contain_text("not on a Friday, yes")
             await expect(page.locator("#decided")).to_contain_text("owner (unsigned)")
             await post("", {"message": "go", "conversation": "c2"})
-            await page.locator("[data-conversation=c2] button.approve").wait_for()
+            await pane.locator("button.approve").wait_for()
             await post("/c2/decisions?wait=false", {"call_id": "call_1_0_0", "approved": False})
-            await (
-                page.locator("[data-conversation=c2]").get_by_text("rejected by owner (unsigned)").wait_for()
-            )
-            await page.locator("[data-conversation=c2]").get_by_text("Remove").press("Enter")
+            await pane.get_by_text("rejected by owner (unsigned)").wait_for()
+            await expect(pane.locator("button.approve")).to_have_count(0)
+            await pane.get_by_text("Go on").press("Enter")
             await expect(page.locator("[data-conversation=c2]")).to_have_count(0)
             await expect(page.locator("#count")).to_have_text("0 calls wait")
+            await expect(page.locator("#nav-waiting")).to_have_text("")
             await page.goto(f"{url}/conversations/c2")
             await page.get_by_text("by owner (unsigned)").first.wait_for()
+
+
+PRESS_AGAIN = """() => {
+    const press = () => document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "y", bubbles: true}));
+    document.addEventListener("keydown", press, {once: true});
+    new MutationObserver(press).observe(document.getElementById("told"), {childList: true});
+}"""
+"""Press `y` once more with the next key, and as soon as a result is told."""
+
+RISKY: dict[str, Any] = {
+    "name": "launch",
+    "risk": "high",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    "implementation": {"type": "mock", "mock_response": "gone"},
+}
+
+
+@only_long
+async def test_the_keys_of_approvals(tmp_path: Path) -> None:
+    """Keys move in the queue and decide, never while somebody types; a second press that follows at once
+    decides nothing about the next call, and a call of high risk wants a second one. Put off, a call stays."""
+    calls = reply_with_calls(*[("echo", {"text": text}) for text in "abc"], ("launch", {"place": "here"}))
+    engine = make_engine([calls, "done"], **APPROVAL, tools={"registry": [{"name": "echo"}, RISKY]})
+    await engine.arun("go", conversation="c1")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/approvals")
+            pane, rows = page.locator(PANE), page.locator("#queue .entry")
+            sent: list[Any] = []
+
+            def note(call: Any) -> None:
+                if "decisions?" in call.url:
+                    sent.append(call.post_data_json)
+
+            page.on("request", note)
+            await expect(rows).to_have_count(4)
+            await expect(page).to_have_title("(4) Approvals - Toolchart")
+            for key, call in (("j", 1), ("k", 0), ("k", 0), ("l", 1)):
+                await page.keyboard.press(key)
+                await expect(pane).to_have_attribute("data-call", f"call_1_0_{call}")
+            await expect(rows).to_have_count(4)
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("n")
+            await page.keyboard.type("y?ljk")
+            await page.keyboard.press("Escape")
+            await expect(pane.locator("h2")).to_be_focused()
+            assert sent == []
+            await page.keyboard.press("?")
+            await expect(page.locator("dialog")).to_contain_text("approve; twice where the risk is high")
+            await page.keyboard.press("y")
+            await page.keyboard.press("Escape")
+            await page.evaluate(PRESS_AGAIN)
+            await page.keyboard.press("y")
+            await expect(page.locator("#told")).to_have_text("Approved: echo of c1")
+            await expect(rows).to_have_count(3)
+            await expect(pane).to_have_attribute("data-call", "call_1_0_2")
+            assert [item["call_id"] for item in sent] == ["call_1_0_1"]
+            await expect(pane.locator(".foot:not([inert])")).to_have_count(1)
+            await page.keyboard.press("j")
+            await expect(pane).to_have_attribute("data-call", "call_1_0_3")
+            await page.keyboard.press("y")
+            await expect(pane.locator(".confirm")).to_contain_text("press y or Enter once more to run launch")
+            await page.keyboard.press("Escape")
+            await expect(pane.locator(".confirm")).to_have_text("")
+            await page.keyboard.press("y")
+            assert len(sent) == 1
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#told")).to_have_text("Approved: launch of c1")
+            assert [item["call_id"] for item in sent] == ["call_1_0_1", "call_1_0_3"]
+
+
+@only_long
+@pytest.mark.parametrize("size", [(1440, 860), (390, 844)], ids=["screen", "phone"])
+async def test_a_decision_fits_on_one_screen(tmp_path: Path, size: tuple[int, int]) -> None:
+    """What is asked, by whom, what it does and all buttons are in sight without scrolling, however long the
+    arguments are; a long value and a cut message can be read to the end. Every page has the number of what
+    waits in its navigation."""
+    long = "a long text " * 500
+    engine = make_engine([ask_for(long), "done"], **APPROVAL)
+    await engine.arun(f"please {long} the end", conversation="c1", author="anna")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser(viewport={"width": size[0], "height": size[1]}) as context:
+            page = await sign_in(context, url, "/tools")
+            await expect(page.locator("#nav-waiting")).to_have_text("1")
+            await page.goto(f"{url}/approvals")
+            pane = page.locator(PANE)
+            for place in (
+                pane.get_by_role("heading", name="Run echo?"),
+                pane.get_by_text("asked for by anna"),
+                pane.get_by_text("handler: echo"),
+                pane.locator(".arguments dt"),
+                *(pane.locator(f"button.{name}") for name in ("approve", "reject", "edit", "later")),
+                pane.locator(".reason"),
+            ):
+                await expect(place).to_be_in_viewport(ratio=1)
+            await pane.locator(".long summary").click()
+            await expect(pane.locator(".long > .value")).to_have_text(long)
+            await pane.get_by_text("Show the rest").click()
+            await expect(pane.locator(".said.user .text")).to_have_text(re.compile("the end$"))
 
 
 @only_long
@@ -193,6 +297,88 @@ async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) ->
 
 
 @only_long
+async def test_a_chat_shows_markdown_and_one_line_for_each_call(tmp_path: Path) -> None:
+    """Answers are Markdown, messages of people are not. A call is a line that opens to its arguments and its
+    result. The list beside it has the newest conversations, the one that waits marked."""
+    answer = "**bold** and `code`\n\n```py\nx = 1\n```\n\n- one\n- two"
+    replies = [reply_with_calls(("calculator", {"expression": "6 * 7"})), answer]
+    engine = make_engine(replies)
+    await engine.arun("**mine** stays", conversation="c1")
+    asking = make_engine([ask_for("a")], log=engine.store, **APPROVAL)
+    await asking.arun("may I?", conversation="c2")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat/c1")
+            await expect(page.locator(".bubble.user .text")).to_have_text("**mine** stays")
+            await expect(page.locator(".bubble.assistant strong")).to_have_text("bold")
+            await expect(page.locator(".bubble.assistant li")).to_have_text(["one", "two"])
+            await expect(page.locator(".code-block .label")).to_have_text("py")
+            await context.grant_permissions(["clipboard-read", "clipboard-write"])
+            await page.locator(".copy").click()
+            await expect(page.locator(".copy")).to_have_text("Copied")
+            assert await page.evaluate("navigator.clipboard.readText()") == "x = 1"
+            line = page.locator("article.call summary")
+            await expect(line).to_contain_text('calculator(expression="6 * 7")· 42')
+            assert (await line.bounding_box())["height"] < 32  # type: ignore[index]
+            await line.click()
+            await expect(page.locator(".call-body pre")).to_have_text("42")
+            rows = page.locator("#conversations a")
+            await expect(rows).to_have_text([re.compile(r"may I\?waits"), re.compile("mine")])
+            await expect(rows.nth(1)).to_have_attribute("aria-current", "page")
+            await rows.nth(0).click()
+            await page.wait_for_url("**/chat/c2")
+            await page.locator("button.approve").wait_for()
+
+
+@only_long
+async def test_a_message_is_sent_again_in_a_fork(tmp_path: Path) -> None:
+    """Retry sends the message of a turn again, with other words, in a conversation that shares what was
+    before it; the first one stays as it was."""
+    engine = make_engine(["first", "second", "another"])
+    await engine.arun("one", conversation="c1")
+    await engine.arun("two", conversation="c1")
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat/c1")
+            bubble = page.locator(".bubble.user", has_text="two")
+            await bubble.get_by_role("button", name="Retry").click()
+            box = bubble.locator("textarea")
+            await expect(box).to_be_focused()
+            await expect(box).to_have_value("two")
+            await box.fill("two, again")
+            await bubble.get_by_role("button", name="Send in a new conversation").dblclick()
+            await page.get_by_text("another").wait_for()
+            await expect(page.locator(".bubble")).to_have_text(
+                [re.compile(text) for text in ("one", "first", "two, again", "another")]
+            )
+            assert len(list(engine.store.list_conversations())) == 2
+    assert read_transcript(engine.store, "c1").messages[-1].content == "second"
+
+
+@only_long
+async def test_keys_of_the_chat(tmp_path: Path) -> None:
+    """Shift+Enter begins a line and Enter sends; `?` lists the keys, `m` goes to the message, and Escape
+    stops the turn that runs."""
+    reply = {"content": "one two", "stream": {"pieces": ["one ", "two"], "pause_s": 60}}
+    with serve(make_served(make_engine([reply]), tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            await page.keyboard.press("?")
+            await expect(page.locator("dialog")).to_contain_text("a new line in it")
+            await page.keyboard.press("Escape")
+            await page.keyboard.press("m")
+            await page.keyboard.type("a?")
+            await page.keyboard.press("Shift+Enter")
+            await page.keyboard.type("b")
+            await expect(page.locator("#message")).to_have_value("a?\nb")
+            await page.keyboard.press("Enter")
+            await page.locator(".bubble.assistant", has_text="one").wait_for()
+            await page.keyboard.press("Escape")
+            await page.locator("#stop").wait_for(state="hidden")
+            await expect(page.locator("#chat-state")).to_have_text("error")
+
+
+@only_long
 async def test_an_answer_survives_a_reload_in_the_middle_of_its_stream(tmp_path: Path) -> None:
     """Text appears while it is written; a page that is loaded again in the middle ends with the same answer,
     once."""
@@ -214,7 +400,11 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     """Markup in messages, tool names, arguments, results and ids never becomes part of a page."""
     texts = [*HOSTILE_TEXTS, "<img src=x onerror=alert(1)>", "'\"><script>alert(1)</script>", "</style><b>x"]
     calls = reply_with_calls(*(("echo", {"text": text}) for text in texts), ("<b>nobody</b>", {"<i>": "<u>"}))
-    engine = make_engine([calls, "<h1 id=planted>x</h1>" + "".join(texts)], name="<em id=planted>agent</em>")
+    markdown = "# " + "\n\n- ".join(
+        f"{text} [{text}](javascript:alert(1)) ![{text}]({text})" for text in texts
+    )
+    answer = "<h1 id=planted>x</h1>" + "".join(texts) + "\n\n" + markdown
+    engine = make_engine([calls, answer], name="<em id=planted>agent</em>")
     await engine.arun("<p id=planted>hi</p>" + "".join(texts), conversation="c1")
     asking = make_engine([calls], log=engine.store, **APPROVAL)
     await asking.arun("<p id=planted>hi</p>", conversation="c2")
@@ -235,11 +425,21 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                 await page.goto(url + path)
                 await page.wait_for_load_state("load")
                 if path.endswith(("c1", "approvals")):
-                    await page.locator("#step .said, .call pre").first.wait_for()
+                    await page.locator(
+                        "#step pre, #log .call .name, .pane:not([hidden]) .arguments"
+                    ).first.wait_for()
                 planted = await page.locator(
-                    "#planted, main img, main script, main b, main u, main i"
+                    "#planted, main img, main script, main b, main u, main i, a[href^=javascript]"
                 ).count()
                 assert planted == 0, path
+                if path == "/chat/c1":
+                    await page.locator(".markdown h3").first.wait_for()
+                    for line in await page.locator("article.call summary").all():
+                        await line.click()
+                    assert await page.locator("#planted, main img, a[href^=javascript]").count() == 0
+                if path == "/approvals":
+                    shown = " ".join(await page.locator(".pane .arguments").all_text_contents())
+                    assert "right\\u{202e}left\\u{2066}\\u{200b}" in shown
     assert alerts == []
 
 
