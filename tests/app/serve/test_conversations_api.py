@@ -715,10 +715,13 @@ def test_steps_are_those_of_all_records() -> None:
     """Each record is a step, and a row that fired names its state, also where the record leaves it out."""
     engine = make_engine(["hello"])
     engine.run("hi", conversation="c1")
-    steps = read_steps(engine.store, "c1", 0)
+    steps = read_steps(engine.store, "c1", 0, 1000)
     records = list(read_conversation(engine.store, "c1"))
-    assert steps["seq"] == [record.seq for record in records]
-    assert steps["event"][-1] == "replied"
-    assert steps["fired"] == [[[row.source, row.row] for row in record.fired] for record in records]
-    assert steps["fired"][-1][0][0] == "prompting"
+    assert [steps["events"][place] for place in steps["event"]] == [record.event_type for record in records]
+    fired = [steps["rows"][place] for place in steps["fired"]]
+    assert fired == [tuple((row.source, row.row) for row in record.fired) for record in records]
+    assert fired[-1][0][0] == "prompting"
+    assert read_steps(engine.store, "c1", 0, 2)["is_last"] is False
+    part = read_steps(engine.store, "c1", 1, 1000)
+    assert (part["start"], part["is_last"], len(part["at"])) == (1, True, len(records) - 1)
     engine.close()

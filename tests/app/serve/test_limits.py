@@ -25,6 +25,7 @@ FIELDS = msgspec.structs.fields(Limits)
 
 
 FIXED = {
+    "COUNT_S": "how old the number in the navigation may be",
     "GRACE_S": "an option of its own, `--grace`",
     "HURRY_S": "whoever sends a second signal does not want to wait",
     "INLINE_ITERATIONS": "of models that a test declares itself",
@@ -37,6 +38,7 @@ FIXED = {
     "STOPPING_S": "advice to clients of a server that stops",
     "TOKEN_BYTES": "of tokens that are made up",
     "_AT_ONCE": "how readers share the event loop",
+    "_INDEX_S": "how long one slice of the search index takes",
     "_LAST_EVENTS_S": "how a stream is cut off",
     "_LOOK_S": "how often a record is looked for that is about to come",
     "_MAX_CHARACTERS": "of one value on a page, which says that it goes on",
