@@ -10,6 +10,8 @@ import { offerKeys } from "/static/page_keys.js";
 import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
+const REVEAL_MS = 1500;
+
 const root = document.getElementById("chat");
 const messages = document.getElementById("messages");
 const log = document.getElementById("log");
@@ -27,6 +29,7 @@ let lastText = "";
 let newestRecord = -1;     // the number of the newest record that is shown
 let queued = [];           // messages that were sent, and whose record is not there yet
 let isSending = false;
+let wanted = Infinity;     // the records of a chat that is loaded: seen once they and what waits are there, so nothing jumps
 let sent = null;           // the request that is being sent, and its key
 let questions = new Map(); // question -> form
 
@@ -192,18 +195,32 @@ function showQuestion(question) {
   questions.set(key, card);
 }
 
+function reveal() {
+  wanted = -1;
+  log.classList.remove("loading");
+}
+
+function revealWhole() {
+  if (newestRecord + 1 >= wanted) {
+    reveal();
+  }
+}
+
 async function refresh() {
   try {
     await showOverview();
+    revealWhole();
   } catch (error) { // a log that cannot go on: its messages are there, and this says why there are no more
     problem.textContent ||= error.message;
     setState("cannot go on", false);
+    reveal();
   }
 }
 
 async function showOverview() {
   const overview = await request(conversationPath(conversation));
   const result = overview.result;
+  wanted = Math.min(wanted, overview.records);
   setState(overview.is_running ? `running: ${overview.state}` : overview.state, overview.is_running);
   for (const pending of result?.pending_approvals ?? []) {
     showApproval(pending);
@@ -316,8 +333,10 @@ function readRecord(event) {
   try {
     newestRecord = Number(event.lastEventId);
     takeRecord(JSON.parse(event.data));
+    revealWhole();
   } catch (error) {
     stream.close();
+    reveal();
     problem.replaceChildren(`Record ${event.lastEventId} cannot be read (${error.message}). `,
       make("a", { href: document.getElementById("chat-run").href }, "Show the run"));
   }
@@ -485,6 +504,8 @@ offerKeys([
 ], document.getElementById("show-keys"));
 keepConversations(() => conversation);
 if (conversation) {
+  log.classList.add("loading");
+  setTimeout(reveal, REVEAL_MS);
   follow();
 } else {
   showList();

@@ -64,7 +64,7 @@ PICTURES = (
         then="#step .fresh-message",
     ),
     Picture(name="chat", path="/chat/night-shift", ready="article.call button >> nth=3"),
-    Picture(name="approvals", path="/approvals", ready=".pane button.approve"),
+    Picture(name="approvals", path="/approvals", ready=".pane:not([hidden]) button.approve"),
     Picture(
         name="tools", path="/tools", clicks=(".example >> nth=0", "#bench-run"), then="#bench-result .call"
     ),
