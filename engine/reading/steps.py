@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.log.record import read_hash
 from toolchart.states.events import (
     CONFIGURATION_TYPES,
     AgentFailed,
@@ -66,15 +67,51 @@ def read_configuration(store: Store, conversation: str, until: int | None = None
     """
     newest: ReadRecord | None = None
     for seq, line in enumerate(islice(store.read_lines(conversation), until)):
-        # A line without one of these words holds no such event, whatever its form.
-        if seq and not any(word in line for word in _CONFIGURATION_WORDS):
-            continue
-        record = parse_line(line, seq, conversation)
-        if record.event_type == Forked.TYPE:
-            newest = read_configuration(store, record.event["parent"], record.event["seq"] + 1)
-        elif record.event_type in CONFIGURATION_TYPES:
-            newest = record
+        newest = _find_configuration(store, conversation, seq, line) or newest
     return newest
+
+
+def _find_configuration(store: Store, conversation: str, seq: int, line: bytes) -> ReadRecord | None:
+    """The record that holds chart, spec and tools, if this line is one or begins a fork; else None."""
+    # A line without one of these words holds no such event, whatever its form.
+    if seq and not any(word in line for word in _CONFIGURATION_WORDS):
+        return None
+    record = parse_line(line, seq, conversation)
+    if record.event_type == Forked.TYPE:
+        return read_configuration(store, record.event["parent"], record.event["seq"] + 1)
+    return record if record.event_type in CONFIGURATION_TYPES else None
+
+
+class ConfigurationReader:
+    """Reads the newest configuration of conversations as `read_configuration` does, and no record twice: it
+    keeps how far it read, and the hash of the record there. Safe in several threads.
+
+    Args:
+        most: how many conversations it keeps.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._known: dict[str, tuple[int, str, ReadRecord | None]] = {}
+
+    def read(self, store: Store, conversation: str) -> ReadRecord | None:
+        """The newest record that holds chart, spec and tools; that of a fork's parent where it has none."""
+        seq, digest, newest = self._known.pop(conversation, (-1, "", None))
+        lines = iter(store.read_lines(conversation, max(seq, 0)))
+        if seq >= 0:
+            line = next(lines, None)
+            if line is None or read_hash(line) != digest:  # deleted meanwhile, or another one of this name
+                return self.read(store, conversation)
+        line = b""
+        for line in lines:
+            seq += 1
+            newest = _find_configuration(store, conversation, seq, line) or newest
+        digest = read_hash(line) if line else digest
+        if seq >= 0:
+            self._known[conversation] = (seq, digest, newest)
+        while len(self._known) > self._most:
+            self._known.pop(next(iter(self._known)), None)
+        return newest
 
 
 def read_configured(store: Store, conversation: str) -> Configured | None:

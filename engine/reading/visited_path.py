@@ -15,7 +15,7 @@ from typing import Any
 
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.record import TakenRow
-from toolchart.engine.reading.steps import read_configuration
+from toolchart.engine.reading.steps import ConfigurationReader
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
 from toolchart.states.diagram.model import Overlay
@@ -80,13 +80,17 @@ def _parse_chart(text: str, effects: str) -> Chart:
         raise LogDamaged(f"its chart cannot be read: {error}") from None
 
 
-def read_chart(store: Store, conversation: str) -> Chart:
+def read_chart(store: Store, conversation: str, reader: ConfigurationReader | None = None) -> Chart:
     """The newest chart of a conversation. Only the records that hold charts are parsed.
+
+    Args:
+        reader: reads no record twice.
 
     Raises:
         LogDamaged: it cannot be read.
     """
-    record = read_configuration(store, conversation)
+    reader = reader or ConfigurationReader()
+    record = reader.read(store, conversation)
     if record is None:
         raise LogDamaged("a log begins with its configuration", seq=0)
     return load_recorded_chart(record.event)

@@ -31,6 +31,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_store
 from toolchart.engine.reading.diff import compare_conversations
 from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.steps import ConfigurationReader, read_configuration
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 
@@ -174,3 +175,46 @@ def test_a_reference_to_nothing_is_damage() -> None:
     ]
     with pytest.raises(LogDamaged, match="record 3: it refers to a message that is not there"):
         collect_transcript(changed)
+
+
+def test_no_record_is_read_twice_for_the_configuration() -> None:
+    """A reader that keeps how far it read finds what a fresh one finds, while a conversation grows, goes on
+    under another spec, is forked, and is deleted and begun anew; of a grown one it reads the new records."""
+    store, reader = MemoryStore(), ConfigurationReader(most=2)
+    read_lines = store.read_lines
+    starts: list[int] = []
+
+    def note_start(conversation: str, start: int = 0) -> Any:
+        starts.append(start)
+        return read_lines(conversation, start)
+
+    def check(name: str) -> None:
+        found, fresh = reader.read(store, name), read_configuration(store, name)
+        assert found is not None
+        assert fresh is not None
+        assert found.hash == fresh.hash
+
+    with make_engine(["one", "two", "three"], log=store) as engine:
+        engine.run("go", conversation="c")
+        check("c")
+        engine.run("on", conversation="c")
+        newest = store.read_last_line("c")
+        assert newest is not None
+        store.read_lines = note_start  # type: ignore[method-assign]
+        reader.read(store, "c")
+        assert len(starts) == 1
+        assert 0 < starts[0] < newest[0]
+        store.read_lines = read_lines  # type: ignore[method-assign]
+        engine.conversation("c").fork(1, name="f")
+        check("f")
+    with make_engine(["other"], log=store, prompt="Another prompt.") as engine:
+        engine.run("again", conversation="c")
+        check("c")
+    store.delete("f")
+    store.delete("c")
+    assert reader.read(store, "c") is None
+    with make_engine(["anew"], log=store, prompt="A third.") as engine:
+        engine.run("again", conversation="c")
+        for name in ("c", "c", "d"):
+            if store.read_last_line(name) is not None:
+                check(name)

@@ -25,7 +25,7 @@ from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.reading.overview import read_children
-from toolchart.engine.reading.steps import read_readable_steps, read_step_columns
+from toolchart.engine.reading.steps import ConfigurationReader, read_readable_steps, read_step_columns
 from toolchart.engine.reading.visited_path import draw_conversation_path, find_active_states, read_chart
 from toolchart.states.core.encoding import encode
 from toolchart.states.diagram.effect_kinds import find_effect_kind
@@ -41,7 +41,7 @@ ROUTES = RouteGroup()
 async def show_run(request: Request) -> Response:
     """Show a conversation as a run through its chart."""
     store, name = get_log(request), find_named_conversation(request)
-    values = await asyncio.to_thread(read_run, store, name)
+    values = await asyncio.to_thread(read_run, store, name, _get_reader(request))
     spec = get_site(request).engine.spec
     return show_page(
         request,
@@ -56,7 +56,13 @@ async def show_run(request: Request) -> Response:
     )
 
 
-def read_run(store: Store, conversation: str) -> dict[str, Any]:
+def _get_reader(request: Request) -> ConfigurationReader:
+    """What the server has read of charts: of a long run no record is read twice for them."""
+    reader: ConfigurationReader = get_site(request).running.setdefault("charts", ConfigurationReader())
+    return reader
+
+
+def read_run(store: Store, conversation: str, reader: ConfigurationReader | None = None) -> dict[str, Any]:
     """What the page shows at once of a conversation, also of a damaged one. Figures need all of its records,
     so the page asks for them afterwards."""
     try:
@@ -70,7 +76,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
             "author": "",
             "records": 0,
         }
-    drawing = draw_for_page(lambda: read_chart(store, conversation))
+    drawing = draw_for_page(lambda: read_chart(store, conversation, reader))
     return {"summary": summary, **drawing}
 
 
@@ -81,16 +87,19 @@ async def list_steps(request: Request) -> Response:
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     most = get_site(request).limits.record_page
     limit = max(1, reading.parse_number(request.query_params, "limit", most, most))
-    return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start, limit))
+    reader = _get_reader(request)
+    return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start, limit, reader))
 
 
-def read_steps(store: Store, conversation: str, start: int, limit: int) -> dict[str, Any]:
+def read_steps(
+    store: Store, conversation: str, start: int, limit: int, reader: ConfigurationReader | None = None
+) -> dict[str, Any]:
     """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with
     their ancestors; and by name of an effect: its kind, for its colour."""
     columns = read_step_columns(store, conversation, start, limit)
     names = {ask[2] for ask in columns.asks}
     try:
-        chart = read_chart(store, conversation)
+        chart = read_chart(store, conversation, reader)
         active = find_active_states(chart, columns.targets)
         kinds = {name: find_effect_kind(name, chart.vocabulary) for name in names}
     except LogDamaged:
