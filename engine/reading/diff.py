@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import msgspec
@@ -120,10 +120,16 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _pair_by_event(left: Sequence[ReadRecord], right: Sequence[ReadRecord]) -> list[AlignedSteps]:
-    """Unequal steps: those with the same event beside each other, the others by their order."""
-    names = ([record.event_type for record in side] for side in (left, right))
-    opcodes = SequenceMatcher(None, *names, autojunk=False).get_opcodes()
-    return [row for _, a, b, c, d in opcodes for row in _pair(left[a:b], right[c:d])]
+    """Unequal steps: those with the same event beside each other, first of all where both begin to differ; the
+    others by their order."""
+    names = [[record.event_type for record in side] for side in (left, right)]
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
+    opcodes = SequenceMatcher(None, names[0][alike:], names[1][alike:], autojunk=False).get_opcodes()
+    return _pair(left[:alike], right[:alike]) + [
+        row
+        for _, a, b, c, d in opcodes
+        for row in _pair(left[alike + a : alike + b], right[alike + c : alike + d])
+    ]
 
 
 def _pair(

@@ -270,12 +270,12 @@ def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator
     """The steps from a number on, up to the first one that cannot be read."""
     for line in store.read_lines(conversation, start):
         try:
-            yield read_step(line)
+            yield _read_step(line)
         except (msgspec.DecodeError, UnicodeError):
             return
 
 
-def read_step(line: bytes) -> StepView:
+def _read_step(line: bytes) -> StepView:
     """A stored record as a page draws it.
 
     Raises:
@@ -443,7 +443,7 @@ class StepWriter:
         Raises:
             msgspec.DecodeError, UnicodeError: the line cannot be read as a step.
         """
-        step = read_step(line)
+        step = _read_step(line)
         event = step.event
         name, detail = event.type.replace("_", " "), _describe_event(event)
         if event.settings is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +15,7 @@ from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import AlignedSteps, ConversationDiff, compare_conversations
-from toolchart.engine.reading.steps import StepText, StepWriter, read_step
+from toolchart.engine.reading.steps import StepText, StepWriter
 from toolchart.states.canonical_json import ABSENT, encode_canonical_text
 from toolchart.states.ports import Store
 
@@ -25,9 +24,6 @@ ROUTES = RouteGroup()
 _MAX_CHARACTERS = 1000
 _MAX_DIFFERENCES = 12
 """Differences of one pair of steps that are shown; the page says how many there are."""
-
-Figures = Mapping[str, float | None]
-
 
 @ROUTES.page("/conversations/{conversation}/diff")
 async def show_comparison(request: Request) -> Response:
@@ -58,7 +54,7 @@ def read_comparison(store: Store, left: str, right: str, most: int) -> dict[str,
         "right": right,
         "first": compared.first,
         "sentence": _describe_first(compared, texts),
-        "figures": [_sum_usage(side) for side in sides],
+        "figures": [_describe_figures(side) for side in sides],
         "common": [_describe_side(record, texts[0]) for record in compared.common[:most]],
         "common_count": len(compared.common),
         "rows": rows,
@@ -73,19 +69,23 @@ def _write_steps(records: Iterable[ReadRecord]) -> dict[bytes, StepText]:
     return {record.line: writer.write(record.line) for record in records}
 
 
-def _sum_usage(records: Sequence[ReadRecord]) -> dict[str, Any]:
-    """Steps, tokens and cost of a side, with what a fork shares; None for what no step says."""
-    usages = [read_step(record.line).event.paid_usage or {} for record in records]
-    totals: Figures = reduce(_add_usage, usages, {})
-    return {"steps": len(records), **{name: totals.get(name) for name in _FIGURES}}
+def _describe_figures(records: Sequence[ReadRecord]) -> list[str]:
+    """Steps, tokens and cost of a side, with what a fork shares; nothing for what no step says."""
+    events = (record.event for record in records)
+    usages = [(event.get("reply") or event).get("usage") or {} for event in events]
+    sums = {name: _sum(usage.get(name) for usage in usages) for name in ("input", "output", "cached", "cost")}
+    texts = [f"{len(records):,} step{'' if len(records) == 1 else 's'}"]
+    if sums["input"] is not None or sums["output"] is not None:
+        cached = f" ({sums['cached']:,} cached)" if sums["cached"] else ""
+        texts.append(f"{sums['input'] or 0:,} → {sums['output'] or 0:,} tokens{cached}")
+    if sums["cost"] is not None:
+        texts.append(f"cost {sums['cost']:.4f}")
+    return texts
 
 
-_FIGURES = ("input", "output", "cached", "cost")
-
-
-def _add_usage(total: Figures, usage: Mapping[str, Any]) -> Figures:
-    said = {name: usage[name] for name in _FIGURES if isinstance(usage.get(name), int | float)}
-    return {**total, **{name: (total.get(name) or 0) + value for name, value in said.items()}}
+def _sum(values: Iterable[Any]) -> float | None:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return sum(numbers) if numbers else None
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -153,6 +153,8 @@ def _describe_first(compared: ConversationDiff, texts: Sequence[Mapping[bytes, S
         return f"{begin} A goes to the state {left.target}, and B to {right.target}."
     if pointer.startswith("/event/reply/tool_calls/"):
         return f"{begin} {_compare_calls(pointer, left, right)}."
+    if old.name == new.name and old.kind == "tool" and old.detail != new.detail:
+        return f"{begin} {old.name} gives A {_shorten(old.detail)}, and B {_shorten(new.detail)}."
     if (old.name, old.detail) != (new.name, new.detail):
         return f"{begin} in A {_say(old)}, and in B {_say(new)}."
     values = [_shorten(_write_value(value) or "nothing") for value in (compared.first.left, compared.first.right)]

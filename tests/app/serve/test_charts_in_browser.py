@@ -103,7 +103,7 @@ async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> 
             await page.fill("#yaml", FAULTY.replace(LOST_STATE, ""))
             await wait_for_verdict(page, "1 finding")
             await page.locator('#before .removed[data-state="lost"]').wait_for()
-            await expect(page.locator("#changes")).to_have_text("States that are gone, drawn red: lost.")
+            await expect(page.locator("#changes")).to_have_text("States that are gone, drawn dashed: lost.")
             await page.fill("#yaml", TOOL_LOOP)
             await wait_for_verdict(page, "clean", 0)
             await expect(page.locator("#bound")).to_contain_text("at most")
@@ -268,9 +268,9 @@ async def test_changed_transitions_are_marked(tmp_path: Path) -> None:
         return "".join([*lines[:start], text, *lines[end:]])
 
     changed, added, gone = (
-        "Changed transitions, drawn amber",
-        "New transitions, drawn green",
-        "are gone, drawn red",
+        "Changed transitions, drawn thick",
+        "New transitions, drawn blue",
+        "are gone, drawn dashed",
     )
     cases: list[tuple[str, str, dict[str, int]]] = [
         (
@@ -300,7 +300,7 @@ async def test_changed_transitions_are_marked(tmp_path: Path) -> None:
         ),
         (
             TOOL_LOOP.replace("  finished: {final: true, enter: answer}", "  finished: {final: true}"),
-            "States that do something else, drawn amber: finished.",
+            "States that do something else, drawn on yellow: finished.",
             {"#before .state.changed": 1, "#after .state.changed": 1, ".transition.changed": 0},
         ),
         (
