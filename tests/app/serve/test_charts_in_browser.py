@@ -96,7 +96,7 @@ async def test_a_chart_is_edited_until_it_is_clean_and_saved(tmp_path: Path) -> 
             await page.keyboard.press("End")
             await expect(page.locator("#after .current")).to_have_attribute("data-state", "executing")
             await expect(page.locator("#run-step")).to_contain_text("no row takes it")
-            await expect(page.locator("#run-step .badge.bad")).to_have_count(2)
+            await expect(page.locator("#run-step .truth", has_text="false")).to_have_count(2)
             await page.keyboard.press("Escape")
             await expect(page.locator("#after .visited")).to_have_count(0)
 

@@ -287,7 +287,7 @@ async def test_a_run_is_forked_in_four_ways_and_compared() -> None:
             await answer.get_by_text("Compare with this run").click()
             await page.get_by_text("The first difference").wait_for()
             await expect(page.locator("main")).to_contain_text("changed")
-            await page.locator("thead a", has_text=name).click()
+            await page.locator(".sides a", has_text=name).click()
             await page.locator("#origin", has_text="fork of c1").wait_for()
             name = await edit(1, "something else")
             assert engine.conversation(name).read_turn().content == "anew"
