@@ -83,8 +83,8 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     line: bytes
     """The stored bytes."""
     conversation: str = ""
-    """The conversation whose log holds it: of a step that a fork shares, an earlier one. Empty where a line was
-    read without a name."""
+    """The conversation whose log holds it: of a step that a fork shares, an earlier one. Empty where a line
+    was read without a name."""
     known_event: Event | None = None
     """The event as a value; None where it or a key of it is of another release."""
 

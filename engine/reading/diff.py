@@ -103,8 +103,8 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     def align_rest(self) -> list[AlignedSteps]:
         """The records after the common ones, side by side: equal steps beside each other, also after one
-        conversation took a detour; and of the others those with the same event. Beyond 2,000 records they stand
-        beside each other by their order."""
+        conversation took a detour; and of the others those with the same event. Beyond 2,000 records they
+        stand beside each other by their order."""
         if max(len(self.left_rest), len(self.right_rest)) > _MAX_ALIGNED:
             return _pair(self.left_rest, self.right_rest)
         left_texts, right_texts = (
@@ -120,8 +120,8 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _pair_by_event(left: Sequence[ReadRecord], right: Sequence[ReadRecord]) -> list[AlignedSteps]:
-    """Unequal steps: those with the same event beside each other, first of all where both begin to differ; the
-    others by their order."""
+    """Unequal steps: those with the same event beside each other, first of all where both begin to differ;
+    the others by their order."""
     names = [[record.event_type for record in side] for side in (left, right)]
     alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
     opcodes = SequenceMatcher(None, names[0][alike:], names[1][alike:], autojunk=False).get_opcodes()

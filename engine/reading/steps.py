@@ -421,7 +421,7 @@ class StepText(msgspec.Struct, frozen=True, kw_only=True):
     """A step in the words of the trace."""
 
     kind: str
-    """`turn`, `model`, `tool`, `person`, `child`, `timer`, or `quiet` for what only leads from one to another."""
+    """`turn`, `model`, `tool`, `person`, `child`, `timer`; `quiet` for what leads from one to the next."""
     name: str
     """Who did something: a model, a tool, an agent; or what happened."""
     detail: str
@@ -430,8 +430,8 @@ class StepText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepWriter:
-    """Writes the steps of a conversation in the words of the trace. Steps come in order: a result is named by the
-    call that asked for it."""
+    """Writes the steps of a conversation in the words of the trace. Steps come in order: a result is named by
+    the call that asked for it."""
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[str, str]] = {}  # name and arguments
@@ -458,7 +458,9 @@ class StepWriter:
             name, detail = self._describe_call(event, tool, arguments, detail)
         elif event.person:
             detail = " · ".join(text for text in (f"by {event.person}", detail) if text)
-        return StepText(kind=_KINDS.get(event.type, "quiet"), name=name, detail=detail, has_failed=event.has_failed)
+        return StepText(
+            kind=_KINDS.get(event.type, "quiet"), name=name, detail=detail, has_failed=event.has_failed
+        )
 
     def _note_call(self, step: StepView, index: int, call: StepCall) -> str:
         """Keep the call of a reply for its result; its text."""

@@ -25,6 +25,7 @@ _MAX_CHARACTERS = 1000
 _MAX_DIFFERENCES = 12
 """Differences of one pair of steps that are shown; the page says how many there are."""
 
+
 @ROUTES.page("/conversations/{conversation}/diff")
 async def show_comparison(request: Request) -> Response:
     """Show what two conversations have in common, and the rest side by side."""
@@ -42,10 +43,7 @@ def read_comparison(store: Store, left: str, right: str, most: int) -> dict[str,
     """
     compared = compare_conversations(store, left, right)
     aligned = compared.align_rest()
-    sides = (
-        [*compared.common, *compared.left_rest],
-        [*compared.right_common, *compared.right_rest],
-    )
+    sides = ([*compared.common, *compared.left_rest], [*compared.right_common, *compared.right_rest])
     texts = [_write_steps(side) for side in sides]
     rows = [_describe_row(row, texts) for row in aligned[:most]]
     kinds = [_name_kind(row) for row in aligned]
@@ -157,7 +155,9 @@ def _describe_first(compared: ConversationDiff, texts: Sequence[Mapping[bytes, S
         return f"{begin} {old.name} gives A {_shorten(old.detail)}, and B {_shorten(new.detail)}."
     if (old.name, old.detail) != (new.name, new.detail):
         return f"{begin} in A {_say(old)}, and in B {_say(new)}."
-    values = [_shorten(_write_value(value) or "nothing") for value in (compared.first.left, compared.first.right)]
+    values = [
+        _shorten(_write_value(value) or "nothing") for value in (compared.first.left, compared.first.right)
+    ]
     return f"{begin} in A {pointer.rpartition('/')[2]} is {values[0]}, and in B {values[1]}."
 
 
@@ -170,7 +170,10 @@ def _compare_calls(pointer: str, left: ReadRecord, right: ReadRecord) -> str:
         return f"A calls {names[0]}, and B calls {names[1]}"
     key = rest.split("/")[1].replace("~1", "/").replace("~0", "~")
     values = [call["arguments"].get(key, ABSENT) for call in calls]
-    said = [f"with {key} {_shorten(_write_value(value) or '')}" if value is not ABSENT else f"without {key}" for value in values]
+    said = [
+        f"with {key} {_shorten(_write_value(value) or '')}" if value is not ABSENT else f"without {key}"
+        for value in values
+    ]
     return f"A calls {names[0]} {said[0]}, and B {said[1]}"
 
 
@@ -181,7 +184,11 @@ def _find_call(record: ReadRecord, index: str) -> dict[str, Any]:
 
 
 def _say(text: StepText) -> str:
-    return _shorten(f"{text.name} says {text.detail}" if text.kind == "model" and text.detail else f"{text.name} {text.detail}".strip())
+    return _shorten(
+        f"{text.name} says {text.detail}"
+        if text.kind == "model" and text.detail
+        else f"{text.name} {text.detail}".strip()
+    )
 
 
 def _shorten(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
-from accessibility import HAS_AXE, list_serious_violations
+from accessibility import HAS_AXE, list_violations
 from agents import make_engine
 from browser import CHROMIUM, open_browser, wait_for_value
 from effort import IS_LONG
@@ -226,10 +226,10 @@ async def test_hostile_charts_stay_texts(tmp_path: Path) -> None:
     not HAS_AXE, reason="axe-core is absent; TOOLCHART_AXE names the folder in which npm installed it"
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-async def test_the_editor_has_no_serious_finding(tmp_path: Path, scheme: str, width: int) -> None:
-    """axe finds nothing serious with findings, with a run that is stepped and with the lists open; the page
-    is no wider than its window, and its parts keep their heights while the check works."""
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_the_editor_is_for_everybody(tmp_path: Path, scheme: str, width: int) -> None:
+    """axe finds nothing above minor with findings, with a run that is stepped and with the lists open; the
+    page is no wider than its window, and its parts keep their heights while the check works."""
     (tmp_path / "mine.yaml").write_text(FAULTY)
     with serve(make_editing_site(tmp_path)) as url:
         async with open_browser(color_scheme=scheme, viewport={"width": width, "height": 800}) as context:
@@ -243,10 +243,10 @@ async def test_the_editor_has_no_serious_finding(tmp_path: Path, scheme: str, wi
             await page.evaluate(
                 "document.querySelectorAll('details').forEach((item) => { item.open = true; })"
             )
-            assert await list_serious_violations(page) == []
+            assert await list_violations(page) == []
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             await page.goto(f"{url}/charts/files/mine.yaml")
-            assert await list_serious_violations(page) == []
+            assert await list_violations(page) == []
 
 
 async def test_changed_transitions_are_marked(tmp_path: Path) -> None:
