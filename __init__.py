@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from toolchart.engine.reading.listing import ConversationSummary as ConversationSummary
     from toolchart.engine.reading.listing import UnreadableConversation as UnreadableConversation
     from toolchart.engine.reading.overview import ConversationView as ConversationView
+    from toolchart.engine.reading.overview import ForkTree as ForkTree
+    from toolchart.engine.reading.overview import ForkView as ForkView
     from toolchart.engine.reading.waiting import PendingApproval as PendingApproval
     from toolchart.engine.reading.waiting import Waiting as Waiting
     from toolchart.engine.reading.waiting import WaitingCall as WaitingCall
@@ -192,7 +194,7 @@ if not TYPE_CHECKING:
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
             "toolchart.engine.runtime.prompt_context": ("PromptContext",),
-            "toolchart.engine.reading.overview": ("ConversationView",),
+            "toolchart.engine.reading.overview": ("ConversationView", "ForkTree", "ForkView"),
             "toolchart.engine.reading.waiting": ("PendingApproval", "Waiting", "WaitingCall"),
             "toolchart.engine.reading.listing": (
                 "ConversationFilter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
@@ -204,6 +204,71 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """Keys of the inbox entries and submissions that became these records."""
     totals: Sequence[tuple[int, bytes]] = ()
     """Totals of turns that end with these records, by the number of the record."""
+
+
+class IndexGap(msgspec.Struct, frozen=True):
+    """A conversation with records that the search index of the store does not have."""
+
+    number: int
+    """Greater than that of each conversation that was begun before it."""
+    conversation: str
+    start: int
+    """Records that the index has of it."""
+    end: int
+    """Records that it has."""
+
+
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search index knows of a conversation as a whole."""
+
+    status: str
+    """How its newest turn stands: a key of `STATUSES` in `engine/reading/search.py`."""
+    state: str
+    """Its current state."""
+    place: str
+    """Sorts conversations by who needs attention: the greatest text comes first."""
+    owner: str = ""
+    agent: str = ""
+    """The name in its spec."""
+    models: Sequence[str] = ()
+    """The models that its turns asked for."""
+    tags: Mapping[str, str] = {}
+    is_child: bool = False
+    is_redacted: bool = False
+    """Whether its spec redacts what is recorded: then its messages are not in the index."""
+
+
+class IndexEntry(msgspec.Struct, frozen=True):
+    """What is written to a search index about one conversation: what closes its gap."""
+
+    gap: IndexGap
+    outline: Outline
+    texts: Sequence[tuple[int, str]]
+    """Number of a record, and its words, separated by spaces."""
+
+
+class SearchTerm(msgspec.Struct, frozen=True):
+    """One word of a search: words of the index that stand one after the other."""
+
+    words: tuple[str, ...]
+    """Letters and digits only."""
+    is_prefix: bool
+    """Whether the last one may go on."""
+    text: str
+    """As it was given: an id may begin with it."""
+
+
+class IndexQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a search index; all conditions must hold."""
+
+    terms: Sequence[SearchTerm] = ()
+    """Each is found in a record of the conversation, or begins its id."""
+    statuses: Sequence[str] = ()
+    owner: str | None = None
+    by_attention: bool = False
+    """Whether the conversations come by their `place`; else the newest comes first."""
+    before: tuple[int, str] | None = None
+    """Number and place of a conversation: only those that come after it."""
 
 
 class RecordReader(Protocol):
@@ -409,6 +474,34 @@ class Store(RecordReader, Protocol):
 
     def do_upkeep(self) -> None:
         """Do it; called from the writer thread."""
+        ...
+
+    def list_index_gaps(self) -> Sequence[IndexGap]:
+        """The conversations whose records the search index does not have all, the newest first."""
+        ...
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """Write to the search index in one commit; false where the store keeps none.
+
+        Raises:
+            LogUnavailable: the store cannot be written.
+        """
+        ...
+
+    def read_outlines(self, conversations: Sequence[str]) -> Mapping[str, tuple[int, Outline]]:
+        """Number and outline of those of these conversations that the index has."""
+        ...
+
+    def find_in_index(self, query: IndexQuery) -> Iterator[tuple[int, str, str]]:
+        """Number, id and place of the conversations that the index finds, in the order of the query."""
+        ...
+
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
+        ...
+
+    def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
+        """The outlines of the newest conversations, as far as they differ in what one can choose from."""
         ...
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ COMMAND_GROUPS = {
     },
     "Keep": {
         "export": CommandRow("keeping", "Print a conversation in another format."),
+        "share": CommandRow("keeping", "Write a run as one page that opens without a server."),
         "import": CommandRow("keeping", "Import conversations into a log."),
         "prune": CommandRow("keeping", "Delete old conversations."),
     },

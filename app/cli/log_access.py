@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +15,7 @@ from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.descriptors import load_reference
-from toolchart.states.errors import LogDamaged, NotFound, SpecError
+from toolchart.states.errors import LogDamaged, NotFound, SpecError, ToolchartError
 from toolchart.states.ports import Store
 
 _MAX_NAMES = 8
@@ -56,6 +56,15 @@ def open_log_for_reading(log: str | None) -> Iterator[Store]:
                 if isinstance(outcome, LogDamaged):
                     raise outcome from None
             raise
+
+
+def catch_up_log(log: str | None) -> None:
+    """Write what the search index of a log lacks, where there is a log and this user may write it; who reads
+    the log afterwards says what else is wrong."""
+    # By name: most commands search for nothing.
+    catch_up = load_reference("toolchart.engine.reading.search:catch_up")
+    with suppress(ToolchartError), open_log(log, "normal") as store:
+        catch_up(store)
 
 
 @contextmanager

@@ -35,9 +35,14 @@ PAGES = (
 
 def render_page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """The page of a template in `templates/`."""
-    text = _load_environment().get_template(template).render(**values)
     # A log may hold lone surrogates, which have no place in UTF-8.
-    return HTMLResponse(strike_secrets(text).encode("utf-8", "replace"), status_code=status)
+    text = strike_secrets(render_text(template, **values))
+    return HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
+
+
+def render_text(template: str, **values: Any) -> str:
+    """The text of a template in `templates/`; every value is escaped that is not markup."""
+    return _load_environment().get_template(template).render(**values)
 
 
 @cache

@@ -15,10 +15,15 @@ import msgspec
 
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.family import list_relatives
+from toolchart.engine.log.record import GENESIS, encode_record, generate_salt
+from toolchart.engine.log.redaction import RedactedConversation, Redactor
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.record_file import iterate_file_lines
 from toolchart.specs.chat_messages import join_call_messages
+from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.errors import LogUnavailable, SpecError
 from toolchart.states.ports import Store
+from toolchart.states.snapshot import Snapshot
 
 
 def export_openai(store: Store, conversation: str) -> list[dict[str, Any]]:
@@ -58,6 +63,34 @@ EXPORT_FORMATS = {
 """By name, in the order of the help."""
 
 
+def copy_redacted(store: Store, conversation: str, redactor: Redactor) -> list[bytes]:
+    """The records of a redacted copy of a conversation. Its events are the recorded ones without what the
+    redactor finds; its steps and hashes are its own, so it verifies and replays as any conversation does.
+
+    Raises:
+        SpecError: other conversations belong to it (a parent, agents that it runs), whose hashes its records
+            hold.
+        LogDamaged, ReplayMismatch: it is not what was written.
+        ToolchartError: redaction would change where a step leads.
+    """
+    others = [name for name in list_relatives(store, conversation) if name != conversation]
+    if others:
+        raise SpecError(
+            f"conversation {conversation!r} cannot be redacted now: its records hold hashes of {others[0]!r}",
+            hint="share it as it is, or record such conversations with `redact` in the agent spec",
+        )
+    lines: list[bytes] = []
+    snapshot, prev = Snapshot(), GENESIS
+    for replayed in replay_conversation(store, conversation):
+        copy = RedactedConversation(replayed.machine, snapshot, redactor.redact_event, redactor.sign_digest)
+        _, data = make_plain_event(replayed.step.event)
+        redacted, step, sent = copy.apply_event(data, replayed.step)
+        seq, snapshot = len(lines), copy.snapshot
+        line, prev = encode_record(seq, step.event.at, redacted, step, prev, sent=sent, salt=generate_salt())
+        lines.append(line)
+    return lines
+
+
 def write_records(store: Store, conversations: Iterable[str], target: str) -> bool:
     """Write the records of conversations to a new file, as `export --format jsonl` does.
 
@@ -75,6 +108,17 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> bo
     heading = next(lines, None)
     if heading is None:
         return False
+    write_new_file(target, chain([heading], lines))
+    return True
+
+
+def write_new_file(target: str, parts: Iterable[bytes]) -> None:
+    """Write a new file, which its owner alone may read. On return it is on the disk.
+
+    Raises:
+        SpecError: there is a file of this name already.
+        LogUnavailable: the file cannot be written.
+    """
     try:
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -83,7 +127,7 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> bo
         raise LogUnavailable(f"{target} cannot be written: {error}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.writelines(chain([heading], lines))
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:
@@ -91,4 +135,3 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> bo
         if isinstance(error, OSError):
             raise LogUnavailable(f"{target} cannot be written: {error}") from None
         raise
-    return True

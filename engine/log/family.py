@@ -10,6 +10,7 @@ which the context of its turns is found (`name_context`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -131,11 +132,11 @@ def read_heading(store: Store, conversation: str) -> Heading | None:
             owner=base_heading.owner or str(event.get("owner") or ""),
             tags=base_heading.tags or event.get("tags") or {},
         )
-        name = _find_origin(name, event.get("parent"))
+        name = find_origin(name, event.get("parent"))
     return heading
 
 
-def _find_origin(conversation: str, parent: Any) -> str | None:
+def find_origin(conversation: str, parent: Any) -> str | None:
     """The conversation whose owner this one has: the one that runs it, that it was forked from, or for whose
     turns it finds the context; None where it is one of its own."""
     if parent:
@@ -283,6 +284,58 @@ def read_forks(store: Store) -> Mapping[str, list[str]]:
         if event.type == Forked.TYPE:
             forks.setdefault(str(event.parent), []).append(name)
     return forks
+
+
+MAX_KNOWN = 100_000
+"""Conversations of which one `KnownForks` remembers whether they are forks; it begins anew beyond that."""
+
+_MOST_SINGLE = 100
+"""New conversations that are looked at one by one; of more, all of the log are read in one go."""
+
+
+class KnownForks:
+    """Which conversations of a log are forks, and of which one, so that a look at them reads only new ones.
+
+    An id may be deleted and begun again. So what is known only leaves conversations out: whoever shows a fork
+    reads its first record. The one error left is that a list lacks a fork that another process began under an
+    id which was deleted while this one remembers it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._parents: dict[str, str] = {}
+        """By conversation: what it was forked from; empty where it is no fork, or cannot be read."""
+
+    def list_newer(self, root: str) -> list[tuple[str, str]]:
+        """The forks that are newer than a conversation, each with its parent; the oldest first.
+
+        A fork is newer than its parent, which has to be there when it begins, and is not deleted before it.
+        """
+        if len(self._parents) >= MAX_KNOWN:
+            self._parents.clear()
+        newer = list(takewhile(lambda name: name != root, self._store.iterate_newest_first()))
+        unknown = [name for name in newer if name not in self._parents]
+        if len(unknown) > _MOST_SINGLE:
+            found = {fork: parent for parent, forks in read_forks(self._store).items() for fork in forks}
+            self._parents.update((name, found.get(name, "")) for name in unknown)
+        else:
+            self._parents.update((name, read_fork_parent(self._store, name)) for name in unknown)
+        known = [(name, self._parents.get(name)) for name in reversed(newer)]
+        return [(name, parent) for name, parent in known if parent]
+
+    def forget(self, conversation: str) -> None:
+        """Look again: a conversation may begin under this id."""
+        self._parents.pop(conversation, None)
+
+
+def read_fork_parent(store: Store, conversation: str) -> str:
+    """What a conversation was forked from; empty where it is no fork, does not exist, or cannot be read."""
+    line = next(iter(store.read_lines(conversation)), b"")
+    try:
+        event = _decode_header(line).event
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ""
+    return str(event.parent) if event.type == Forked.TYPE else ""
 
 
 # -- verification ----------------------------------------------------------------------------------

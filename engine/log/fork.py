@@ -40,6 +40,9 @@ _SETTING_ALIASES = {
 """The spec's own names for some of these settings."""
 
 
+FORK_NOTE = "given by a fork"
+"""Note of a result that a fork gave in place of the recorded one."""
+
 NarrowTurn = Callable[[Settings, str], Settings]
 """Cuts the settings of a turn down to what its handler may have; see `TurnBounds.narrow`."""
 
@@ -446,7 +449,7 @@ def _build_replacement(snapshot: Snapshot, call_id: str, value: Any) -> ToolFini
         "tool_name": open_calls[call_id].name,
         "execution_time_ms": 0.0,
     }
-    return ToolFinished(call_id=call_id, outcome="succeeded", result=result, notes=("given by a fork",))
+    return ToolFinished(call_id=call_id, outcome="succeeded", result=result, notes=(FORK_NOTE,))
 
 
 def find_tool_result(store: Store, conversation: str, call_id: str) -> dict[str, Any] | None:

@@ -6,11 +6,13 @@ search or a comparison that forgets to ask whose a conversation is shows too lit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from toolchart.engine.log.family import read_heading
 from toolchart.states.errors import LogDamaged, NotFound
-from toolchart.states.ports import Lease, Store
+from toolchart.states.ports import IndexEntry, IndexGap, IndexQuery, Lease, Outline, Store
 
 MAX_KNOWN = 100_000
 """Conversations whose owners one `KnownOwners` remembers; it begins anew beyond that."""
@@ -56,7 +58,8 @@ class OwnedLog:
     """The conversations of one owner in a store, to be read.
 
     It has the reading methods of `Store`, which give nothing for any conversation of somebody else, of
-    nobody, or whose first record is damaged: whose it is cannot be read then. It has no method that writes.
+    nobody, or whose first record is damaged: whose it is cannot be read then. It has no method that writes,
+    but for what the search index lacks of these conversations.
 
     Args:
         owner: the name that the first record of a conversation has as its `owner`; not empty. Agents that
@@ -121,6 +124,35 @@ class OwnedLog:
     def find_names(self, beginning: str) -> Sequence[str]:
         """As `Store.find_names`."""
         return list(self._select(self._store.find_names(beginning)))
+
+    def list_index_gaps(self) -> Sequence[IndexGap]:
+        """As `Store.list_index_gaps`."""
+        gaps = self._store.list_index_gaps()
+        own = set(self._select(gap.conversation for gap in gaps))
+        return [gap for gap in gaps if gap.conversation in own]
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """As `Store.write_index`, of this owner's conversations."""
+        return self._store.write_index([entry for entry in entries if self.is_own(entry.gap.conversation)])
+
+    def read_outlines(self, conversations: Sequence[str]) -> Mapping[str, tuple[int, Outline]]:
+        """As `Store.read_outlines`."""
+        return self._store.read_outlines([name for name in conversations if self.is_own(name)])
+
+    def find_in_index(self, query: IndexQuery) -> Iterator[tuple[int, str, str]]:
+        """As `Store.find_in_index`."""
+        if query.owner not in (None, self._owner):
+            return iter(())
+        found = self._store.find_in_index(replace(query, owner=self._owner))
+        return (row for row in found if self.is_own(row[1]))
+
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """As `Store.read_words`."""
+        return self._store.read_words(conversation) if self.is_own(conversation) else iter(())
+
+    def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
+        """As `Store.list_choices`: of this owner alone."""
+        return self._store.list_choices(self._owner) if owner in (None, self._owner) else ()
 
     def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
         """As `Store.read_ends`."""

@@ -82,9 +82,6 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     line: bytes
     """The stored bytes."""
-    conversation: str = ""
-    """The conversation whose log holds it: of a step that a fork shares, an earlier one. Empty where a line
-    was read without a name."""
     known_event: Event | None = None
     """The event as a value; None where it or a key of it is of another release."""
 
@@ -199,7 +196,6 @@ def _view_record(parsed: Record, conversation: str | None) -> ReadRecord:
     seq = record.seq
     if not _is_time(record.at):
         raise LogDamaged("it has no time", conversation=conversation, seq=seq)
-    msgspec.structs.force_setattr(record, "conversation", conversation or "")
     msgspec.structs.force_setattr(record, "known_event", _check_form(record, conversation))
     return record
 

@@ -8,7 +8,7 @@ identified by their order of appearance, not by their ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile, zip_longest
 from typing import Any
@@ -94,12 +94,21 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     common: tuple[ReadRecord, ...]
     """Records of the left conversation, from the first one, that are equal in the right one."""
     right_common: tuple[ReadRecord, ...]
-    """The same records of the right conversation, with its own times, token counts and ids."""
+    """Those of the right one, in the same order."""
+    origins: Mapping[str, str]
+    """By hash of a record: the conversation that it stands in. A fork has the records that it shares from its
+    parent, with the numbers that they have there."""
     first: ConversationDifference | None
     """None where there is no difference."""
     left_rest: tuple[ReadRecord, ...]
     """Records of the left conversation after the common ones."""
     right_rest: tuple[ReadRecord, ...]
+
+    @property
+    def shared_count(self) -> int:
+        """How many of the common records are the same ones: those before the point where one was forked."""
+        pairs = zip(self.common, self.right_common, strict=True)
+        return sum(left.hash == right.hash for left, right in pairs)
 
     def align_rest(self) -> list[AlignedSteps]:
         """The records after the common ones, side by side: equal steps beside each other, also after one
@@ -144,8 +153,9 @@ def compare_conversations(store: Store, left: str, right: str) -> ConversationDi
     Raises:
         LogDamaged: the log of one of them is damaged.
     """
-    left_steps = list(_read_comparable_steps(store, left))
-    right_steps = list(_read_comparable_steps(store, right))
+    origins: dict[str, str] = {}
+    left_steps = list(_read_comparable_steps(store, left, origins))
+    right_steps = list(_read_comparable_steps(store, right, origins))
     common = 0
     first = None
     for left_step, right_step in zip_longest(left_steps, right_steps):
@@ -158,6 +168,7 @@ def compare_conversations(store: Store, left: str, right: str) -> ConversationDi
         right=right,
         common=tuple(record for record, _ in left_steps[:common]),
         right_common=tuple(record for record, _ in right_steps[:common]),
+        origins=origins,
         first=first,
         left_rest=tuple(record for record, _ in left_steps[common:]),
         right_rest=tuple(record for record, _ in right_steps[common:]),
@@ -168,11 +179,21 @@ _ComparableStep = tuple[ReadRecord, dict[str, Any]]
 """A record, and the part of it that is compared."""
 
 
-def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_ComparableStep]:
+def _read_comparable_steps(
+    store: Store, conversation: str, origins: dict[str, str]
+) -> Iterator[_ComparableStep]:
     """The records of a conversation and its parents, without `forked` and `continued`, and without the start
-    marks of calls and their batch jobs: a fork that takes a recorded result begins no call."""
+    marks of calls and their batch jobs: a fork that takes a recorded result begins no call.
+
+    Args:
+        origins: gets the conversation of each record, by its hash.
+    """
     names: dict[str, str] = {}
+    origin = conversation
     for record in read_conversation(store, conversation, include_shared=True):
+        if not record.seq:  # the first record says whose it and those after it are
+            origin = str(record.event.get("conversation") or conversation)
+        origins[record.hash] = origin
         if record.event_type in (Forked.TYPE, Continued.TYPE, CallsStarted.TYPE, CallSubmitted.TYPE):
             continue
         yield record, _describe_compared(record, names)

@@ -16,11 +16,24 @@ import msgspec
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.read_records import parse_line, read_line
+from toolchart.engine.reading.search import (
+    ORDERS,
+    Candidate,
+    SearchHit,
+    count_unread,
+    is_found,
+    iterate_found,
+    parse_search,
+    parse_status,
+    read_choices,
+    read_hit,
+    read_status,
+)
 from toolchart.engine.reading.steps import read_forked_model
 from toolchart.states.content import Value
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, SpecError, suggest_name
 from toolchart.states.events import Forked
-from toolchart.states.ports import Store
+from toolchart.states.ports import IndexQuery, Store
 
 _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
@@ -49,6 +62,16 @@ class ConversationSummary(Value, frozen=True, kw_only=True):
     """Who began it: sent its first message, or forked it. Empty where nobody said so."""
     tags: Mapping[str, str] = {}
     """What was attached to it when it began."""
+
+
+class ListedConversation(ConversationSummary, frozen=True, kw_only=True):
+    """A row of a list with how the conversation stands, and what a search found in it."""
+
+    status: str
+    """How its newest turn stands: `approval` and `answer` wait for a person; `open`, `failed`, `limit`,
+    `cancelled`, `finished`, `new`, `unreadable`."""
+    hit: SearchHit | None
+    """Where it has the words of the search; None without a search, and where only its id has them."""
 
 
 class UnreadableConversation(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -113,9 +136,11 @@ page that ends there, even an empty one, has a `next`."""
 class ConversationPage(Value, frozen=True, kw_only=True):
     """A part of a list of conversations, the newest first."""
 
-    conversations: tuple[ConversationSummary | UnreadableConversation, ...]
+    conversations: tuple[ListedConversation | UnreadableConversation, ...]
     next: str | None
     """Where the next part begins: give it as `before`. None where there is none."""
+    unread: int = 0
+    """Conversations that a list by attention leaves out, because the search index does not have them yet."""
 
 
 def read_page(
@@ -126,6 +151,7 @@ def read_page(
     before: str | None = None,
     with_children: bool = False,
     condition: Callable[[str], bool] | None = None,
+    order: str = "newest",
 ) -> ConversationPage:
     """The newest conversations that meet all conditions.
 
@@ -133,38 +159,97 @@ def read_page(
         before: the `next` of the page before.
         with_children: whether the agents that conversations run are listed too.
         condition: a further condition on the id, asked last.
+        order: `newest`, or `attention`: those that wait for a person, those that failed, then all others.
 
     Raises:
-        SpecError: `limit` is below 1.
+        SpecError: `limit` is below 1; there is no such order or status; or nothing can be searched for.
     """
     if limit < 1:
         raise SpecError(f"limit is a whole number from 1, not {limit!r}")
-    rows: list[ConversationSummary | UnreadableConversation] = []
-    newest_first = store.iterate_newest_first(before)
-    for count, name in enumerate(newest_first, 1):
-        row = _read_row(store, name, where, with_children)
-        if row is not None and condition is not None and isinstance(row, ConversationSummary):
+    rows: list[ListedConversation | UnreadableConversation] = []
+    query = build_query(where, order)
+    candidates = iterate_candidates(store, query, before)
+    unread = count_unread(store, query)
+    for count, candidate in enumerate(candidates, 1):
+        name = candidate.conversation
+        row = _read_row(store, name, where, query, with_children) if candidate.is_found else None
+        if row is not None and condition is not None and isinstance(row, ListedConversation):
             row = row if condition(name) else None
         if row is not None:
             rows.append(row)
         if len(rows) >= limit or count >= MAX_LOOKED_AT:
-            has_more = next(newest_first, None) is not None
-            return ConversationPage(conversations=tuple(rows), next=name if has_more else None)
-    return ConversationPage(conversations=tuple(rows), next=None)
+            has_more = next(candidates, None) is not None
+            return ConversationPage(conversations=tuple(rows), next=name if has_more else None, unread=unread)
+    return ConversationPage(conversations=tuple(rows), next=None, unread=unread)
+
+
+def build_query(where: ConversationFilter, order: str = "newest") -> IndexQuery:
+    """What conditions ask of the search index.
+
+    Raises:
+        SpecError: there is no such order or status; or nothing can be searched for.
+    """
+    if order not in ORDERS:
+        raise SpecError(f"there is no order {order!r}", path="order", hint=suggest_name(order, ORDERS))
+    return IndexQuery(
+        terms=parse_search(where.search) if where.search is not None else (),
+        statuses=parse_status(where.status) if where.status is not None else (),
+        owner=where.owner,
+        by_attention=order == "attention",
+    )
+
+
+def is_searched(query: IndexQuery) -> bool:
+    """Whether the search index answers a query; else every conversation is looked at."""
+    return bool(query.terms or query.statuses or query.by_attention)
+
+
+def iterate_candidates(store: Store, query: IndexQuery, before: str | None = None) -> Iterator[Candidate]:
+    """The conversations to look at, in the order of a query: all, or those that its search finds."""
+    if is_searched(query):
+        return iterate_found(store, query, before)
+    return (Candidate(name, True) for name in store.iterate_newest_first(before))
 
 
 def _read_row(
-    store: Store, name: str, where: ConversationFilter, with_children: bool
-) -> ConversationSummary | UnreadableConversation | None:
+    store: Store, name: str, where: ConversationFilter, query: IndexQuery, with_children: bool
+) -> ListedConversation | UnreadableConversation | None:
     """The row of a conversation; None where the conditions leave it out."""
     try:
         row = summarize_conversation(store, name)
         if row.parent and not with_children:
             return None
-        return row if where.matches_row(row) and where.matches_records(store, name) else None
+        if not (where.matches_row(row) and where.matches_records(store, name)):
+            return None
+        return complete_row(store, row, query)
     except LogDamaged as damage:
         # Whose it is cannot be read either, so it is not shown to whoever asks for one owner's.
         return UnreadableConversation(conversation=name, damaged=str(damage)) if where.owner is None else None
+
+
+def complete_row(store: Store, row: ConversationSummary, query: IndexQuery) -> ListedConversation | None:
+    """A row with how the conversation stands, and where it has the words of the search; None where its status
+    is none of the query: the index may be older than the newest record.
+
+    Raises:
+        LogDamaged: a record cannot be read.
+    """
+    status = read_status(store, row.conversation)
+    if query.statuses and status not in query.statuses:
+        return None
+    hit = read_hit(store, row.conversation, query.terms) if query.terms else None
+    fields = {name: getattr(row, name) for name in ConversationSummary.__struct_fields__}
+    return ListedConversation(**fields, status=status, hit=hit)
+
+
+def explain_state(store: Store, where: ConversationFilter) -> str:
+    """Why a list is empty whose condition names a state in which no conversation is, with the states that
+    there are; else empty."""
+    states = read_choices(store).states if where.state is not None else ()
+    if where.state is None or where.state in states or not states:
+        return ""
+    names = ", ".join(states)
+    return f"no conversation is in the state {where.state!r}; there are: {names}"
 
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:
@@ -184,6 +269,10 @@ def find_workers(store: Store) -> dict[str, dict[str, Any]]:
 class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on a conversation; all that are set must hold."""
 
+    search: str | None = None
+    """Each of these words is found in it, or its id begins with it; see `engine/reading/search.py`."""
+    status: str | None = None
+    """How its newest turn stands: a status of a row, or `waiting` for those that wait for a person."""
     state: str | None = None
     """Its current state."""
     since: datetime | None = None
@@ -262,8 +351,10 @@ def is_selected(store: Store, conversation: str, where: ConversationFilter) -> b
     """
     if store.read_last_line(conversation) is None:
         return False
-    row = summarize_conversation(store, conversation)
-    return where.matches_row(row) and where.matches_records(store, conversation)
+    row, query = summarize_conversation(store, conversation), build_query(where)
+    if not (where.matches_row(row) and where.matches_records(store, conversation)):
+        return False
+    return not is_searched(query) or is_found(store, conversation, query)
 
 
 def _matches_value(name: str, filter_value: str, value: str) -> bool:

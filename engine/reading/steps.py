@@ -263,7 +263,10 @@ class StepView(msgspec.Struct, frozen=True):
 
 
 _decode_view = msgspec.json.Decoder(StepView).decode
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+"""The escape of half a pair of surrogates; a whole pair is the group."""
 
 
 def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator[StepView]:
@@ -284,8 +287,8 @@ def _read_step(line: bytes) -> StepView:
     try:
         return _decode_view(line)
     except (msgspec.DecodeError, UnicodeError):
-        # Half a pair of surrogates is valid JSON that this decoder refuses: a page shows another character.
-        halves = _SURROGATE.sub(rb"\\ufffd", line)
+        # Half a pair of surrogates is valid JSON, which this decoder refuses: a page shows U+FFFD.
+        halves = _SURROGATE.sub(lambda match: match[1] or rb"\ufffd", line)
         if halves == line:
             raise
         return _decode_view(halves)

@@ -30,11 +30,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import require_heading
+from toolchart.engine.log.family import KnownForks, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.reading.listing import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.reading.waiting import needs_person
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch, blocking, blocking_stream
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
@@ -59,6 +58,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.log.owned import KnownOwners
+    from toolchart.engine.reading.listing import ConversationPage
+    from toolchart.engine.reading.search import Order
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer, TurnWatcher
@@ -170,6 +171,7 @@ class Engine:
             raise SpecError(f"lease_s is a number of seconds above 0, not {lease_s!r}")
         agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
+        self.known_forks = KnownForks(self.store)
         self._lease_s = agent.spec.lease_s if lease_s is None else lease_s
         self._use_agent(agent, max(park_after, 2))
 
@@ -391,6 +393,8 @@ class Engine:
     def conversations(
         self,
         *,
+        search: str | None = None,
+        status: str | None = None,
         state: str | None = None,
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -402,16 +406,22 @@ class Engine:
         until: datetime | None = None,
         waiting: bool = False,
         with_children: bool = False,
+        order: Order = "newest",
         limit: int = 50,
         before: str | None = None,
     ) -> ConversationPage:
-        """List conversations of the log, the newest first, a page at a time; all conditions must hold.
+        """List conversations of the log, a page at a time; all conditions must hold.
 
         A row is read from the first records and the newest one, and nothing is derived. `tool`, `model`,
         `agent` and `text` read further records, as far as they need them; `waiting` those of open turns. One
-        page looks at 2,000 conversations at most.
+        page looks at 2,000 conversations at most. `search`, `status` and an order by attention use the search
+        index of the log, and first write what it lacks.
 
         Args:
+            search: each of these words is found in its messages, answers, arguments or results of tools, in
+                agent, owner or tags, or its id begins with it. The last one may go on, unless a space
+                follows it. A row has the `hit`.
+            status: how its newest turn stands: a `status` of a row, or `waiting` for a person.
             state: the current state of the chart.
             owner: for whom: only this owner's conversations are looked at. `arun` records it.
             tags: they have all of these; `arun` records them.
@@ -423,10 +433,18 @@ class Engine:
             until: begun at this time or earlier.
             waiting: only those in which somebody may approve or answer something now.
             with_children: list the agents that conversations run, too.
+            order: `newest`, or `attention`: those that wait for a person, those that failed, then all others.
             before: `next` of the page before.
+
+        Raises:
+            SpecError: there is no letter or digit in the search; or no such status or order.
         """
+        from toolchart.engine.reading.listing import ConversationFilter, read_page
+
         store = self.get_log(owner)
         where = ConversationFilter(
+            search=search,
+            status=status,
             state=state,
             tags=tags or {},
             tool=tool,
@@ -438,7 +456,13 @@ class Engine:
         )
         condition = partial(needs_person, store) if waiting else None
         return read_page(
-            store, where, limit=limit, before=before, with_children=with_children, condition=condition
+            store,
+            where,
+            limit=limit,
+            before=before,
+            with_children=with_children,
+            condition=condition,
+            order=order,
         )
 
     @cached_property

@@ -16,7 +16,13 @@ from toolchart.engine.log.owners import delete_conversation
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.messages import read_transcript
-from toolchart.engine.reading.overview import ConversationView, read_view, require_existing
+from toolchart.engine.reading.overview import (
+    ConversationView,
+    ForkTree,
+    read_fork_tree,
+    read_view,
+    require_existing,
+)
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_turn, read_waiting
@@ -29,6 +35,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import Answered, Cancelled, Configured, Decided
 
 if TYPE_CHECKING:
+    from toolchart.engine.log.family import KnownForks
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.log.owned import OwnedLog
     from toolchart.engine.runtime.conversations import Conversations
@@ -52,6 +59,7 @@ class _Rooms(Protocol):
     store: Store
     leases: Leases
     recovery: Recovery
+    known_forks: KnownForks
     _calls: BlockingCalls
     _conversations: Conversations
     _inbox: Inbox
@@ -500,6 +508,14 @@ class Conversation(Generic[OutputAhead]):
         names = list_children(self._store, self.id, skip_unreadable=True)
         return tuple(self._engine.conversation(name, owner=self.owner) for name in names)
 
+    def read_forks(self) -> ForkTree:
+        """The conversation that it comes from in the end, and all forks of that one, also those of forks.
+
+        Raises:
+            NotFound: there is no such conversation.
+        """
+        return read_fork_tree(self._log, self._engine.known_forks, self.id)
+
     def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
         """Yield its records from number `start` on, and then each one when it is written, by any process.
 
@@ -569,6 +585,7 @@ class Conversation(Generic[OutputAhead]):
         conversations = agent.conversations
         changes = changes or ForkChanges()
         fit_arguments = partial(agent.decisions.tools.read_own_arguments, consequence="nothing was written")
+        engine.known_forks.forget(name)
         plan = plan_fork(store, self.id, name, at, changes, author or "", fit_arguments=fit_arguments)
         if from_log:
             return await fork_from_log(store, plan, observer=agent.parts.observer)

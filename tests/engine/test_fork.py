@@ -22,7 +22,7 @@ from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_store
 from toolchart.engine.reading.diff import compare_conversations
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import LogDamaged, NoRecordedAnswer, SpecError
+from toolchart.states.errors import LogDamaged, NoRecordedAnswer, NotFound, SpecError
 from toolchart.states.events import Replied
 from toolchart.states.messages import Reply, Request, ToolCall, Usage
 
@@ -456,3 +456,83 @@ def test_a_changed_reply_answers_its_own_region() -> None:
     assert not damages
     assert fork.result.tool_calls[0]["params"] == {"text": "two"}
     assert sorted(reply.reply.content or "" for reply in replies_of_fork) == ["", "done again", "thought"]
+
+
+# -- the tree of forks -----------------------------------------------------------------------------
+
+
+def describe_tree(engine: Engine, conversation: str) -> tuple[str, list[tuple[str, str, int]]]:
+    """Root, and each fork with its parent and its newest shared record."""
+    tree = engine.conversation(conversation).read_forks()
+    return tree.root, [(fork.conversation, fork.parent, fork.at) for fork in tree.forks]
+
+
+def test_the_forks_of_a_conversation_are_a_tree() -> None:
+    """From each conversation of it the same tree is read: its root, all forks with parents before children,
+    and what each of them changed. Others are no part of it, and a deleted fork goes from it."""
+    engine = agents.make_engine([*SCRIPT, "new", "heard", "more", "more", "more"], log=MemoryStore())
+    engine.run("first", conversation="c")
+    engine.run("second", conversation="c")
+    engine.conversation("c").fork(name="model", changes=ForkChanges(settings={"model": "x"}, system="S"))
+    engine.conversation("c").fork(name="result", changes=ForkChanges(results={"call_2_0_0": "r"}))
+    engine.conversation("result").fork(
+        name="deeper",
+        at=0,
+        changes=ForkChanges(settings={"temperature": 0.5, "limits.max_iterations": 2}),
+        author="anna",
+        from_log=False,
+    )
+    assert describe_tree(engine, "deeper") == (
+        "c",
+        [("model", "c", 10), ("result", "c", 12), ("deeper", "result", 0)],
+    )
+    engine.conversation("c").fork(
+        name="arguments", changes=ForkChanges(arguments={"call_2_0_0": {"text": "b"}})
+    )
+    engine.run("another", conversation="other")
+    engine.conversation("other").fork(name="foreign")
+    assert describe_tree(engine, "foreign") == ("other", [("foreign", "other", 2)])
+    for name in ("c", "model", "result", "deeper", "arguments"):
+        assert describe_tree(engine, name) == describe_tree(engine, "c")
+    tree = engine.conversation("c").read_forks()
+    changes = {fork.conversation: fork.changes for fork in tree.forks}
+    assert changes["model"].settings == {"model": "x"}
+    assert changes["model"].system == "S"
+    assert (changes["result"].results, changes["result"].arguments) == (("call_2_0_0",), ())
+    assert changes["deeper"].settings == {"temperature": 0.5, "limits.max_iterations": 2}
+    assert changes["arguments"] == type(changes["arguments"])(arguments=("call_2_0_0",))
+    [deeper] = [fork for fork in tree.forks if fork.conversation == "deeper"]
+    last = list(read_chain(engine.store.read_lines("deeper"), "deeper"))
+    assert (deeper.author, deeper.records, deeper.newest_at) == ("anna", len(last), last[-1].at)
+    assert deeper.state == last[-1].target
+    engine.store.delete("deeper")
+    assert [name for name, _, _ in describe_tree(engine, "c")[1]] == ["model", "result", "arguments"]
+    with pytest.raises(NotFound):
+        engine.conversation("deeper").read_forks()
+
+
+def test_a_tree_of_forks_costs_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a log of many conversations one look reads each first record once; the next one reads only what is
+    new and the forks themselves. A conversation that cannot be read hides no fork."""
+    engine = agents.make_engine(SCRIPT, log=MemoryStore())
+    engine.run("first", conversation="c")
+    lines = list(engine.store.read_lines("c"))
+    for number in range(300):
+        engine.store.append(f"n{number}", 0, lines)
+    engine.store.append("odd", 0, [b"{"])
+    engine.conversation("c").fork(name="f")
+    assert describe_tree(engine, "f") == ("c", [("f", "c", len(lines) - 1)])
+    reads: list[str] = []
+    read_lines = engine.store.read_lines
+
+    def count(conversation: str, start: int = 0) -> Any:
+        reads.append(conversation)
+        return read_lines(conversation, start)
+
+    monkeypatch.setattr(engine.store, "read_lines", count)
+    monkeypatch.setattr(engine.store, "read_ends", lambda: pytest.fail("the whole log was read again"))
+    engine.conversation("f").fork(name="g")
+    reads.clear()
+    assert [name for name, _, _ in describe_tree(engine, "c")[1]] == ["f", "g"]
+    assert set(reads) == {"c", "f", "g"}
+    assert len(reads) < 20

@@ -62,7 +62,7 @@ async def open_browser(**options: Any) -> AsyncIterator[Any]:
             )
 
         def note_foreign(url: str) -> None:
-            if not url.startswith(("http://127.0.0.1:", "data:")):
+            if not url.startswith(("http://127.0.0.1:", "data:", "file:///")):
                 problems.append(f"request to {url}")
 
         context.on("page", watch)

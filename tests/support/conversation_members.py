@@ -23,6 +23,7 @@ EXISTING: dict[str, Callable[[Conversation], Any]] = {
     "usage": lambda handle: handle.usage,
     "cost": lambda handle: handle.cost,
     "children": lambda handle: handle.children,
+    "read_forks": lambda handle: handle.read_forks(),
     "asay": lambda handle: handle.asay("hi"),
     "say": lambda handle: handle.say("hi"),
     "aresume": lambda handle: handle.aresume(),

@@ -6,7 +6,7 @@ from toolchart.app.cli.parameters.options import Moment
 from toolchart.engine.reading.listing import ConversationFilter
 from toolchart.states.errors import SpecError, suggest_name
 
-_TEXTS = ("agent", "owner", "state", "model", "tool", "text")
+_TEXTS = ("search", "status", "agent", "owner", "state", "model", "tool", "text")
 _TIMES = ("since", "until")
 
 

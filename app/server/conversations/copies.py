@@ -22,6 +22,7 @@ from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import compare_conversations
+from toolchart.engine.reading.overview import read_fork_tree
 from toolchart.engine.reading.steps import read_from
 from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
@@ -155,6 +156,14 @@ async def _answer_begun(site: Site, name: str, parent: str) -> Response:
     return JsonAnswer({**row, "at": forked, "stopped": None, "result": result.to_dict()})
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/forks", "read")
+async def list_forks(request: Request) -> Response:
+    """The tree of forks that it is part of: its root, and the forks, parents before children."""
+    name, engine = find_named_conversation(request), get_site(request).engine
+    tree = await asyncio.to_thread(read_fork_tree, get_log(request), engine.known_forks, name)
+    return JsonAnswer(tree.to_dict())
+
+
 @ROUTES.endpoint("POST", f"{_ONE}/rerun", "chat", body=RerunForm)
 async def rerun(request: Request) -> Response:
     """Run it again under changes and compare; nothing is written."""
@@ -208,20 +217,39 @@ def find_compared(request: Request) -> tuple[str, str]:
 
 def _describe_comparison(store: Store, left: str, right: str) -> dict[str, Any]:
     compared = compare_conversations(store, left, right)
+    origins = compared.origins
+    common = zip(compared.common, compared.right_common, strict=True)
     return {
         "left": left,
         "right": right,
         "is_equal": compared.first is None,
         "common": len(compared.common),
+        "shared": compared.shared_count,
         "first": to_builtins(compared.first),
+        "common_rows": [
+            {"left": _place_step(old, origins), "right": _place_step(new, origins)} for old, new in common
+        ],
         "rows": [
-            {"left": _encode_step(row.left), "right": _encode_step(row.right), "is_equal": row.is_equal}
+            {
+                "left": _encode_step(row.left, origins),
+                "right": _encode_step(row.right, origins),
+                "is_equal": row.is_equal,
+            }
             for row in compared.align_rest()
         ],
     }
 
 
-def _encode_step(record: ReadRecord | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    return {"seq": record.seq, "event": record.event, "source": record.source, "target": record.target}
+def _place_step(record: ReadRecord, origins: Mapping[str, str]) -> dict[str, Any]:
+    """Where a step stands, and what happened."""
+    return {
+        "conversation": origins[record.hash],
+        "seq": record.seq,
+        "type": record.event_type,
+        "source": record.source,
+        "target": record.target,
+    }
+
+
+def _encode_step(record: ReadRecord | None, origins: Mapping[str, str]) -> dict[str, Any] | None:
+    return None if record is None else {**_place_step(record, origins), "event": record.event}

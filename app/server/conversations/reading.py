@@ -12,15 +12,17 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_access, get_site
-from toolchart.engine.reading.figures import read_figures
+from toolchart.engine.reading.figures import ConversationFigures, read_turns
 from toolchart.engine.reading.listing import (
     ConversationFilter,
     ConversationSummary,
     UnreadableConversation,
+    explain_state,
     read_page,
 )
 from toolchart.engine.reading.messages import read_transcript
 from toolchart.engine.reading.overview import read_view
+from toolchart.engine.reading.search import read_choices
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
@@ -34,6 +36,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     with_children: bool = False
     with_figures: bool = False
+    with_choices: bool = False
+    order: str = "newest"
 
 
 def parse_list_query(query: QueryParams, most: int) -> ListQuery:
@@ -43,6 +47,8 @@ def parse_list_query(query: QueryParams, most: int) -> ListQuery:
         Refusal: 400; a value cannot be read.
     """
     where = ConversationFilter(
+        search=(query.get("search") or "").strip("\r\n") or None,
+        status=query.get("status") or None,
         state=query.get("state") or None,
         tool=query.get("tool") or None,
         model=query.get("model") or None,
@@ -59,6 +65,8 @@ def parse_list_query(query: QueryParams, most: int) -> ListQuery:
         before=query.get("before") or None,
         with_children=query.get("children") == "true",
         with_figures=query.get("figures") == "true",
+        with_choices=query.get("choices") == "true",
+        order=query.get("order") or "newest",
     )
 
 
@@ -104,12 +112,19 @@ def _parse_time(name: str, text: str | None) -> datetime | None:
 
 
 def list_conversations(store: Store, query: ListQuery) -> dict[str, Any]:
-    """One page of conversations, the newest first, and the `before` of the next page."""
+    """One page of conversations, and the `before` of the next page."""
     page = read_page(
-        store, query.where, limit=query.limit, before=query.before, with_children=query.with_children
+        store,
+        query.where,
+        limit=query.limit,
+        before=query.before,
+        with_children=query.with_children,
+        order=query.order,
     )
     rows = [_describe_row(store, row, with_figures=query.with_figures) for row in page.conversations]
-    return {"conversations": rows, "next": page.next}
+    choices = {"choices": read_choices(store).to_dict()} if query.with_choices else {}
+    notice = "" if rows or page.next or query.before else explain_state(store, query.where)
+    return {**page.to_dict(), "conversations": rows, **choices, **({"notice": notice} if notice else {})}
 
 
 def _describe_row(
@@ -125,7 +140,7 @@ def _describe_row(
 
 def read_usage(store: Store, conversation: str) -> dict[str, Any]:
     """Models, iterations, tools, tokens, cost and seconds of a conversation."""
-    figures = read_figures(store, conversation)
+    figures = ConversationFigures(turns=tuple(read_turns(store, conversation)))
     calls = [call for turn in figures.turns for call in turn.tool_calls]
     return {
         "models": list(figures.models),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -31,6 +31,7 @@ from toolchart.app.server.protocols.turns import find_begun_turn, find_said, run
 from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.family import find_root
+from toolchart.engine.reading.search import catch_up
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOptions
@@ -46,18 +47,38 @@ log = logging.getLogger("toolchart.server")
 
 @asynccontextmanager
 async def run_beside(site: Site) -> AsyncIterator[None]:
-    """Look for records of other processes, and go on with turns that nobody goes on with."""
+    """Look for records of other processes, go on with turns that nobody goes on with, and write what the
+    search index lacks."""
 
     find_engine = site.client_tools.find_engine_or_own
     every_s = site.limits.recovery_s
     watch = site.engine.awatch_unfinished(_report_recovered, every_s=every_s, find_engine=find_engine)
     task = asyncio.create_task(watch)
+    is_ending = asyncio.Event()
+    indexing = asyncio.create_task(_fill_index(site, is_ending))
     try:
         async with site.feeds.poll():
             yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        is_ending.set()
+        await asyncio.gather(task, indexing, return_exceptions=True)
+
+
+_INDEX_S = 0.25
+"""Seconds for which the search index is written at once, and then not: turns have the log meanwhile."""
+
+
+async def _fill_index(site: Site, is_ending: asyncio.Event) -> None:
+    """Write what the search index lacks when the server starts; later, whoever searches does."""
+    left = -1
+    while not is_ending.is_set():
+        before = left
+        left = await asyncio.to_thread(catch_up, site.engine.store, seconds=_INDEX_S)
+        if not left or left == before:  # nothing is lacking, or nobody may write it
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(is_ending.wait(), _INDEX_S)
 
 
 def _report_recovered(turn: RecoveredTurn) -> None:
@@ -226,7 +247,7 @@ def _answer_result(name: str, result: Turn | None) -> JsonAnswer:
 
 @ROUTES.endpoint("GET", "/api/conversations", "read")
 async def list_conversations(request: Request) -> Response:
-    """List conversations, the newest first, with filters and pages."""
+    """List conversations, with a search, filters and pages; with `choices=true` what one can choose from."""
     query = reading.parse_list_query(request.query_params, get_site(request).limits.page)
     return JsonAnswer(await asyncio.to_thread(reading.list_conversations, get_log(request), query))
 

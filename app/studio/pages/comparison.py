@@ -45,7 +45,8 @@ def read_comparison(store: Store, left: str, right: str, most: int) -> dict[str,
     aligned = compared.align_rest()
     sides = ([*compared.common, *compared.left_rest], [*compared.right_common, *compared.right_rest])
     texts = [_write_steps(side) for side in sides]
-    rows = [_describe_row(row, texts) for row in aligned[:most]]
+    origins = compared.origins
+    rows = [_describe_row(row, texts, origins) for row in aligned[:most]]
     kinds = [_name_kind(row) for row in aligned]
     return {
         "left": left,
@@ -53,7 +54,7 @@ def read_comparison(store: Store, left: str, right: str, most: int) -> dict[str,
         "first": compared.first,
         "sentence": _describe_first(compared, texts),
         "figures": [_describe_figures(side) for side in sides],
-        "common": [_describe_side(record, texts[0]) for record in compared.common[:most]],
+        "common": [_describe_side(record, texts[0], origins) for record in compared.common[:most]],
         "common_count": len(compared.common),
         "rows": rows,
         "row_count": len(aligned),
@@ -95,12 +96,14 @@ def _name_kind(row: AlignedSteps) -> str:
     return "equal" if row.is_equal else "changed"
 
 
-def _describe_row(row: AlignedSteps, texts: Sequence[Mapping[bytes, StepText]]) -> dict[str, Any]:
+def _describe_row(
+    row: AlignedSteps, texts: Sequence[Mapping[bytes, StepText]], origins: Mapping[str, str]
+) -> dict[str, Any]:
     differences = row.list_differences()
     return {
         "kind": _name_kind(row),
-        "left": _describe_side(row.left, texts[0]),
-        "right": _describe_side(row.right, texts[1]),
+        "left": _describe_side(row.left, texts[0], origins),
+        "right": _describe_side(row.right, texts[1], origins),
         "differences": [
             {"pointer": pointer or "/", "left": _write_value(left), "right": _write_value(right)}
             for pointer, left, right in differences[:_MAX_DIFFERENCES]
@@ -109,11 +112,13 @@ def _describe_row(row: AlignedSteps, texts: Sequence[Mapping[bytes, StepText]]) 
     }
 
 
-def _describe_side(record: ReadRecord | None, texts: Mapping[bytes, StepText]) -> dict[str, Any] | None:
+def _describe_side(
+    record: ReadRecord | None, texts: Mapping[bytes, StepText], origins: Mapping[str, str]
+) -> dict[str, Any] | None:
     if record is None:
         return None
     return {
-        "conversation": record.conversation,
+        "conversation": origins[record.hash],
         "seq": record.seq,
         "event": record.event_type,
         "target": record.target,

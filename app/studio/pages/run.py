@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
+from toolchart.app.studio.sharing import build_shared_page, list_page_modules, survey_content
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import load_conversation
@@ -48,6 +50,8 @@ async def show_run(request: Request) -> Response:
         formats=EXPORT_FORMATS,
         llms=list(spec.llms),
         settings=SETTABLE_NAMES,
+        modules=list(list_page_modules()),
+        shared=False,
         **values,
     )
 
@@ -58,7 +62,14 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     try:
         summary: Any = summarize_conversation(store, conversation)
     except ToolchartError:
-        summary = {"conversation": conversation, "state": "?", "parent": "", "owner": "", "author": "", "records": 0}
+        summary = {
+            "conversation": conversation,
+            "state": "?",
+            "parent": "",
+            "owner": "",
+            "author": "",
+            "records": 0,
+        }
     drawing = draw_for_page(lambda: read_chart(store, conversation))
     return {"summary": summary, **drawing}
 
@@ -74,8 +85,8 @@ async def list_steps(request: Request) -> Response:
 
 
 def read_steps(store: Store, conversation: str, start: int, limit: int) -> dict[str, Any]:
-    """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with their
-    ancestors; and by name of an effect: its kind, for its colour."""
+    """Steps in columns as `StepColumns` says. Beside them, by place in `targets`: the active states with
+    their ancestors; and by name of an effect: its kind, for its colour."""
     columns = read_step_columns(store, conversation, start, limit)
     names = {ask[2] for ask in columns.asks}
     try:
@@ -90,6 +101,27 @@ def read_steps(store: Store, conversation: str, start: int, limit: int) -> dict[
         "active": [active[label] for label in columns.targets],
         "kinds": kinds,
     }
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@ROUTES.page("/conversations/{conversation}/share")
+async def show_share(request: Request) -> Response:
+    """Say what a file of the run would show, and offer it."""
+    store, name = get_log(request), find_named_conversation(request)
+    content = await asyncio.to_thread(survey_content, store, name)
+    return show_page(request, "share.html", "/conversations", conversation=name, content=content)
+
+
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/share", "read")
+async def share(request: Request) -> Response:
+    """The run as one page that opens without a server; `redact` names patterns, with commas."""
+    store, name = get_log(request), find_named_conversation(request)
+    patterns = [text for text in request.query_params.get("redact", "").split(",") if text]
+    page = await asyncio.to_thread(build_shared_page, store, name, patterns)
+    headers = {"Content-Disposition": f'attachment; filename="{_UNSAFE.sub("_", name)}.html"'}
+    return Response(page, media_type="text/html", headers=headers)
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/children", "read")

@@ -1,37 +1,98 @@
-// Keeps the list of conversations up to date: states and records of rows, and a note about new ones.
-
-import { request } from "/static/api.js";
+// The list of runs: the search answers while somebody types, and what goes on is kept up to date. The server makes the rows;
+// a list that it sends is put in place of the one that is shown.
 
 const POLL_MS = 3000;
-const table = document.getElementById("conversations");
+const TYPING_MS = 150;
 
-async function update() {
-  const query = new URLSearchParams(location.search);
-  query.delete("figures");
-  const page = await request(`/api/conversations?${query}`);
-  const known = new Map([...table.tBodies[0].rows].map((row) => [row.dataset.conversation, row]));
-  let fresh = 0;
-  for (const item of page.conversations) {
-    const row = known.get(item.conversation);
-    if (!row) {
-      fresh += 1;
-    } else if (row.querySelector(".records")?.textContent !== String(item.records)) {
-      row.querySelector(".records").textContent = item.records;
-      row.querySelector(".state").textContent = item.state;
+const form = document.getElementById("search");
+const words = document.getElementById("search-words");
+const list = document.getElementById("list");
+let asked = 0;
+let typing = null;
+let chosen = "";
+
+const rows = () => [...list.querySelectorAll("tbody tr")];
+
+function findQuery() {
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) {
+    if (value) {
+      query.append(name, value);
     }
   }
-  if (fresh) {
-    const link = document.createElement("a");
-    link.href = location.href;
-    link.textContent = `${fresh} new: show`;
-    document.getElementById("news").replaceChildren(link);
+  return query;
+}
+
+// Another list of the server in place of this one; an answer that was overtaken is dropped.
+async function show(query) {
+  const number = ++asked;
+  const address = `/conversations${query.size ? `?${query}` : ""}`;
+  const response = await fetch(address, { headers: { Accept: "text/html" } });
+  const text = await response.text();
+  if (number !== asked || !response.ok) {
+    return;
+  }
+  const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("list");
+  if (fresh && fresh.textContent !== list.textContent) {
+    list.replaceChildren(...document.importNode(fresh, true).childNodes);
+    choose(chosen);
+  }
+  if (location.pathname + location.search !== address) {
+    history.replaceState(null, "", address);
   }
 }
 
-if (table && !new URLSearchParams(location.search).has("before")) {
-  setInterval(() => {
-    if (!document.hidden) {
-      update().catch(() => {});
-    }
-  }, POLL_MS);
+function search() {
+  clearTimeout(typing);
+  typing = setTimeout(() => show(findQuery()).catch(() => {}), TYPING_MS);
 }
+
+form.addEventListener("input", search);
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  search();
+});
+
+// -- keys --------------------------------------------------------------------------------------------
+
+function choose(name) {
+  chosen = name;
+  for (const row of rows()) {
+    row.classList.toggle("chosen", row.dataset.conversation === name);
+  }
+}
+
+function move(by) {
+  const all = rows();
+  const at = all.findIndex((row) => row.dataset.conversation === chosen);
+  const row = all[Math.min(all.length - 1, Math.max(0, at + by))];
+  if (row) {
+    choose(row.dataset.conversation);
+    row.querySelector("a").focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  const isField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+  if (event.altKey || event.ctrlKey || event.metaKey) {
+    return;
+  }
+  if (event.key === "ArrowDown" && event.target === words) {
+    event.preventDefault();
+    move(1);
+  } else if (!isField) {
+    const actions = { j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), "/": () => words.focus() };
+    const action = actions[event.key];
+    if (action) {
+      event.preventDefault();
+      action();
+    }
+  }
+});
+
+setInterval(() => {
+  if (!document.hidden && !new URLSearchParams(location.search).has("before") && document.activeElement !== words) {
+    show(findQuery()).catch(() => {});
+  }
+}, POLL_MS);

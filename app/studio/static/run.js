@@ -290,6 +290,17 @@ function goTo() {
   };
 }
 
+// What needs a server: a file that is shared can only be looked at.
+const serverKeys = [
+  [["w"], "what waits for a person", showWaiting],
+  [["e"], "edit what is shown: message, arguments, result", () => { panes.show("step"); inspector.editFirst(); }],
+  [["f"], "fork with another model, prompt or settings", () => openFork(openDialog("fork"))],
+  [["r"], "run it again and compare", () => openRerun(openDialog("rerun"))],
+  [["c"], "forks of this run, and comparisons", () => { openDialog("compare"); showComparisons(conversation); }],
+  [["m"], "more: messages, chat, export, share", () => { openDialog("more"); showMessages(conversation); }],
+];
+const fileKeys = [[["m"], "about this file", () => openDialog("more")]];
+
 new Keys([
   [["j", "ArrowDown"], "next row", () => move(1)],
   [["k", "ArrowUp"], "row before", () => move(-1)],
@@ -301,7 +312,6 @@ new Keys([
   [["["], "turn before", () => moveToTurn(-1)],
   [["n"], "next failure", () => moveTo(visible.filter((row) => row.isFailed), true)],
   [["N"], "failure before", () => moveTo(visible.filter((row) => row.isFailed), false)],
-  [["w"], "what waits for a person", showWaiting],
   [["$"], "the model call that cost most", findDearest],
   [["s"], "next row in the same state", () => { const state = choice && steps.activeStates(choice.seq).at(-1); if (state) { pickState(state); } }],
   [["x"], "show all rows again", showAll],
@@ -310,12 +320,6 @@ new Keys([
   [["q"], "quiet rows: show them or hide them", () => { view.withQuiet = !view.withQuiet; showRows(); list.choose(list.chosen); }],
   [["/"], "find in this run", () => { byId("find").focus(); }],
   [["g"], "go to a record by its number", goTo],
-  [["e"], "edit what is shown: message, arguments, result", () => { panes.show("step"); inspector.editFirst(); }],
-  [["Enter"], "fork with the edits; without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
-  [["f"], "fork with another model, prompt or settings", () => openFork(openDialog("fork"))],
-  [["r"], "run it again and compare", () => openRerun(openDialog("rerun"))],
-  [["c"], "forks of this run, and comparisons", () => { openDialog("compare"); showComparisons(conversation); }],
-  [["m"], "more: messages, chat, export", () => { openDialog("more"); showMessages(conversation); }],
   [["1"], "fold or show the trace", () => panes.toggle("trace")],
   [["2"], "fold or show the chart", () => panes.toggle("chart")],
   [["3"], "fold or show the step", () => panes.toggle("step")],
@@ -323,6 +327,8 @@ new Keys([
   [["-"], "make the chart smaller", () => chart.zoom(1 / 1.2)],
   [["0"], "fit the chart", () => chart.fit()],
   [["?"], "these keys", () => openDialog("keys")],
+  [["Enter"], "fork with the edits; without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
+  ...(root.dataset.shared ? fileKeys : serverKeys),
 ]);
 
 byId("find").addEventListener("input", () => { view.text = byId("find").value.trim(); showRows(); });
@@ -402,11 +408,10 @@ await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);
 inspector.update(total);
 readOlder().then(() => { root.dataset.whole = "true"; }).catch((error) => { byId("damage").textContent ||= error.message; });
 
-const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.to - 1}`));
 let isReading = false;
 let later = null;
 
-stream.addEventListener("record", async () => {
+async function readOn() {
   if (isReading) {
     return;
   }
@@ -420,4 +425,9 @@ stream.addEventListener("record", async () => {
   byId("live").textContent = `record ${steps.to - 1}`;
   clearTimeout(later);
   later = setTimeout(() => refresh().catch(ignore), SOON_MS);
-});
+}
+
+if (!root.dataset.shared) {
+  const stream = new EventSource(conversationPath(conversation, `/events?last_event_id=${steps.to - 1}`));
+  stream.addEventListener("record", readOn);
+}

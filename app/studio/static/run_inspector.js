@@ -180,7 +180,8 @@ export class Inspector {
 
   showReply(choice, record) {
     const reply = record.event.reply;
-    const parts = [];
+    const parts = record.event.changed_calls?.length ?
+      [make("p", { class: "hint" }, "A fork changed arguments of this reply; the rest is as its parent heard it.")] : [];
     if (reply.content) {
       parts.push(section("The model says", showText(reply.content)));
     }

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +42,16 @@ from toolchart.engine.log.leases import (
 )
 from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
-from toolchart.states.ports import SUBMISSION_KEY, InboxEntry, Lease, RecordBatch
+from toolchart.states.ports import (
+    SUBMISSION_KEY,
+    InboxEntry,
+    IndexEntry,
+    IndexGap,
+    IndexQuery,
+    Lease,
+    Outline,
+    RecordBatch,
+)
 
 LEASE, INBOX, SUBMISSION, CHECKPOINT, TURN = "lease", "inbox", "submission", "checkpoint", "turn"
 """The kinds of small values; `turn` has the totals of an ended turn."""
@@ -230,6 +239,51 @@ class StoreBase(ABC):
             first = next(iter(self.read_lines(name)), None)
             if newest is not None and first is not None:
                 yield name, first, *newest
+
+    # -- the search index: a store with tables keeps one -------------------------------------------------
+    #
+    # It is derived: whoever searches writes it (`engine/reading/search.py`), and deleting a conversation
+    # takes it out of the index in the same commit. A store without one has nothing but gaps.
+
+    def list_index_gaps(self) -> Sequence[IndexGap]:
+        """The conversations whose records the search index does not have all, the newest first."""
+        gaps = []
+        for number, name in enumerate(self.list_conversations(), 1):
+            newest = self.read_last_line(name)
+            if newest is not None:
+                gaps.append(IndexGap(number, name, 0, newest[0] + 1))
+        return gaps[::-1]
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """Write to the search index in one commit; false where the store keeps none.
+
+        An entry whose gap is another one by now is left out: the conversation was deleted, or somebody else
+        wrote the same.
+
+        Raises:
+            LogUnavailable: the store cannot be written.
+        """
+        return False
+
+    def read_outlines(self, conversations: Sequence[str]) -> Mapping[str, tuple[int, Outline]]:
+        """Number and outline of those of these conversations that the index has."""
+        return {}
+
+    def find_in_index(self, query: IndexQuery) -> Iterator[tuple[int, str, str]]:
+        """Number, id and place of the conversations that the index finds, in the order of the query."""
+        return iter(())
+
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
+        return iter(())
+
+    def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
+        """The outlines of the newest conversations, as far as they differ in what one can choose from.
+
+        Args:
+            owner: of this owner's alone.
+        """
+        return ()
 
     # -- what only some stores can do ------------------------------------------------------------------
 

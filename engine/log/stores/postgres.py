@@ -31,6 +31,7 @@ from toolchart.states.errors import (
     ToolchartError,
     format_install,
 )
+from toolchart.states.ports import IndexEntry, SearchTerm
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,6 +67,33 @@ CREATE INDEX toolchart_listed_values ON toolchart_small_values (kind, conversati
     WHERE is_listed;
 """
 
+_INDEX_SCHEMA = """
+CREATE TABLE toolchart_outlines (
+    number BIGINT PRIMARY KEY,
+    records BIGINT NOT NULL,
+    place TEXT COLLATE "C" NOT NULL,
+    status TEXT NOT NULL,
+    state TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    models TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    is_child BOOLEAN NOT NULL,
+    is_redacted BOOLEAN NOT NULL
+);
+CREATE INDEX toolchart_outlines_by_place ON toolchart_outlines (place);
+CREATE TABLE toolchart_search_words (
+    id BIGINT PRIMARY KEY,
+    words TEXT NOT NULL
+);
+CREATE INDEX toolchart_search_words_found ON toolchart_search_words
+    USING gin (array_to_tsvector(string_to_array(words, ' ')));
+"""
+"""The search index, which the first search makes. The words are split and folded before they come here
+(`engine/reading/search.py`): no parser of the server sees them, so every store finds the same."""
+
+_WORDS = "array_to_tsvector(string_to_array(words, ' '))"
+
 _OWN_OBJECTS = {
     "table 'toolchart_conversations'": "r, p, f, f, number bigint not null a, id text not null",
     "table 'toolchart_parts'": "r, p, f, f, digest bytea not null, data bytea not null, uses bigint not null",
@@ -90,12 +118,29 @@ _OWN_OBJECTS = {
 }
 """By kind and name: what each object of a log is made of, as `_LIST_OBJECTS` says it."""
 
+_INDEX_OBJECTS = {
+    "table 'toolchart_outlines'": "r, p, f, f, number bigint not null, records bigint not null, "
+    "place text not null C, status text not null, state text not null, owner text not null, "
+    "agent text not null, models text not null, tags text not null, is_child boolean not null, "
+    "is_redacted boolean not null",
+    "table 'toolchart_search_words'": "r, p, f, f, id bigint not null, words text not null",
+    "constraint 'toolchart_outlines_pkey'": "toolchart_outlines, PRIMARY KEY (number)",
+    "constraint 'toolchart_search_words_pkey'": "toolchart_search_words, PRIMARY KEY (id)",
+    "index 'toolchart_outlines_by_place'": "toolchart_outlines, f, t, place",
+    "index 'toolchart_outlines_pkey'": "toolchart_outlines, t, t, number",
+    "index 'toolchart_search_words_found'": "toolchart_search_words, f, t, "
+    "array_to_tsvector(string_to_array(words, ' '::text))",
+    "index 'toolchart_search_words_pkey'": "toolchart_search_words, t, t, id",
+}
+"""The same of the search index: all of it is there, or nothing."""
+
 _LIST_OBJECTS = """
 WITH own AS (
     SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relispartition
     FROM pg_class c
     WHERE pg_table_is_visible(c.oid) AND c.relname IN ('toolchart_conversations', 'toolchart_records',
-        'toolchart_parts', 'toolchart_small_values', 'toolchart_leases')
+        'toolchart_parts', 'toolchart_small_values', 'toolchart_leases', 'toolchart_outlines',
+        'toolchart_search_words')
 )
 SELECT format('table %L', relname), concat_ws(', ', relkind, relpersistence, relrowsecurity, relispartition,
     (SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod),
@@ -134,6 +179,11 @@ QUERIES = Queries(
         "number = DEFAULT, data = excluded.data, is_listed = excluded.is_listed",
         lock=" FOR UPDATE",
         share=" FOR SHARE",
+        try_share=" FOR SHARE SKIP LOCKED",
+        word_id="id",
+        has_word=f"{_WORDS} @@ ?::tsquery AND position(? in ' ' || words || ' ') > 0",
+        find_index="SELECT 1 FROM pg_class WHERE relname = 'toolchart_search_words' "
+        "AND pg_table_is_visible(oid)",
     )
 )
 
@@ -279,7 +329,8 @@ def check_tables(db: Connection) -> None:
             "the log in this database was written by a draft of Toolchart, in an earlier form\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
-    check_own_schema("the database", objects, _OWN_OBJECTS)
+    has_index = any(name in names for name in _INDEX_OBJECTS if name.startswith("table"))
+    check_own_schema("the database", objects, _OWN_OBJECTS | _INDEX_OBJECTS if has_index else _OWN_OBJECTS)
 
 
 def begin_unsynced(db: Connection) -> None:
@@ -433,6 +484,30 @@ class PostgresStore(SqlStore):
             fits = counts == [len(change.lines) for change in changes]
             db.execute("COMMIT" if fits else "ROLLBACK")
         return fits
+
+    # -- the search index ------------------------------------------------------------------------------
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """Write to the search index in one commit."""
+
+        def write(db: Connection) -> None:
+            with db.transaction():
+                begin_unsynced(db)  # what a crash takes away is written again
+                if not self._has_index(db):
+                    db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+                    if not self._has_index(db):
+                        db.execute(_INDEX_SCHEMA)
+                self._write_index(db, entries)
+
+        self._writing.run(write)
+        return True
+
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        # Words are letters and digits only. The index knows no order, so several words in a row are looked
+        # at once more.
+        query = " & ".join(f"'{word}'" for word in term.words) + (":*" if term.is_prefix else "")
+        run = f" {' '.join(term.words)}{'' if term.is_prefix else ' '}"
+        return query, run if len(term.words) > 1 else ""
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""

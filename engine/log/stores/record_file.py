@@ -53,6 +53,11 @@ _TAIL_BYTES = 256
 """Of a line, with more than the keys after its content: `prev` and `hash`."""
 
 _BEGINNING = b'{"conversation":"'
+
+SHARED_PAGE_START = b'<script type="text/plain" id="records">\n'
+SHARED_PAGE_END = b"</script>"
+_PAGE_BEGINNING = b"<!doctype html>"
+"""What stands around the lines in a run that was shared as one page; in it `<` and `&` are escaped."""
 _encode = msgspec.json.Encoder().encode
 _decode_heading = msgspec.json.Decoder(_Heading).decode
 
@@ -200,6 +205,27 @@ def is_heading(line: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeError):
         return False
     return True
+
+
+def read_shared_page(path: Path) -> bytes | None:
+    """The lines of records in a run that was shared as one page of HTML; None for any other file.
+
+    Raises:
+        LogDamaged: it is such a page, and was cut off.
+    """
+    try:
+        with path.open("rb") as file:
+            if not file.read(len(_PAGE_BEGINNING)).lower().startswith(_PAGE_BEGINNING):
+                return None
+        _, start, rest = path.read_bytes().partition(SHARED_PAGE_START)
+    except OSError:
+        return None
+    if not start:
+        return None
+    lines, end, _ = rest.partition(SHARED_PAGE_END)
+    if not end:
+        raise LogDamaged(f"{path} is a run that was shared, and its end is missing")
+    return lines.replace(b"&lt;", b"<").replace(b"&amp;", b"&")
 
 
 def require_regular_file(path: Path) -> None:

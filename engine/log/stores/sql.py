@@ -10,6 +10,11 @@ rows are as durable as the log was opened for. Only then `runtime/performers.py`
 | `records` | `id`: the conversation's number times 2**32 plus the record's number; `line` |
 | `parts` | large parts of lines by `digest`, with `data` and how many records `uses` them |
 | `small_values` | `number`, new with each write; `conversation`, `kind`, `key`, `data`, `is_listed` |
+| `outlines` | of the search index: `number` of a conversation, how many `records` of it are in the index, and
+what a list chooses and sorts by |
+| `search_words` | of the search index: the words of a record, under its id |
+
+The tables of the search index are made by whoever searches first. No append reads or writes them.
 
 A record's key is one integer: a database appends to such a table by writing one page, where a key of two
 columns rewrites several each time one is full. What differs between the two databases is a `Dialect`.
@@ -23,7 +28,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -46,6 +51,7 @@ from toolchart.engine.log.stores.large_parts import (
     split_large_parts,
 )
 from toolchart.states.errors import LogConflict, LogDamaged
+from toolchart.states.ports import IndexEntry, IndexGap, IndexQuery, Outline, SearchTerm
 
 PAGE_SIZE = 256
 """Records per read, so that a long log is never in memory as a whole."""
@@ -80,6 +86,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """After a query: nobody else changes the row until the transaction ends."""
     share: str = ""
     """After a query: the same, and others may read it so too."""
+    try_share: str = ""
+    """After a query: as `share`, and a row that somebody else has locked is left out."""
+    word_id: str
+    """The column of `search_words` with the id of the record."""
+    has_word: str
+    """Whether the words of a record have those of a search: with the parameters of `_match_words`."""
+    find_index: str
+    """A row where the database has the tables of the search index."""
 
 
 _RANGE = f"BETWEEN (number << {SEQ_BITS}) AND (number << {SEQ_BITS}) + {LAST_SEQ}"
@@ -89,6 +103,12 @@ _NUMBER = "(SELECT number FROM {p}conversations WHERE id = ?)"
 
 _OWN_RANGE = f"BETWEEN ({_NUMBER} << {SEQ_BITS}) + ? AND ({_NUMBER} << {SEQ_BITS}) + {LAST_SEQ}"
 """The ids of a conversation's records from a number on: its id, the number, its id once more."""
+
+
+_OUTLINE_COLUMNS = "place, status, state, owner, agent, models, tags, is_child, is_redacted"
+
+_MOST_CHOICES = 10_000
+"""Newest conversations that `list_choices` looks at."""
 
 
 class Queries:
@@ -166,6 +186,57 @@ class Queries:
         )
         self.list_marked = build(f"SELECT line FROM {{p}}records WHERE {dialect.has_nul}")
         self.list_parts = build("SELECT digest, data, uses FROM {p}parts")
+        first, last = f"(c.number << {SEQ_BITS})", f"(c.number << {SEQ_BITS}) + {LAST_SEQ}"
+        newest = f"(SELECT max(r.id) FROM {{p}}records r WHERE r.id BETWEEN {first} AND {last})"
+        self.list_ends = build(
+            f"SELECT c.number, c.id, 0, {newest} FROM {{p}}conversations c "
+            f"WHERE EXISTS (SELECT 1 FROM {{p}}records r WHERE r.id = {first}) ORDER BY c.number DESC"
+        )
+        # One look for each conversation: whether there is a record behind those of the index.
+        self.list_gaps = build(
+            f"SELECT c.number, c.id, coalesce(o.records, 0), {newest} FROM {{p}}conversations c "
+            "LEFT JOIN {p}outlines o ON o.number = c.number WHERE EXISTS (SELECT 1 FROM {p}records r "
+            f"WHERE r.id BETWEEN {first} + coalesce(o.records, 0) AND {last}) ORDER BY c.number DESC"
+        )
+        self.lock_conversation = build(
+            f"SELECT 1 FROM {{p}}conversations WHERE number = ? AND id = ?{dialect.try_share}"
+        )
+        self.lock_outline = build(f"SELECT records FROM {{p}}outlines WHERE number = ?{dialect.lock}")
+        self.begin_outline = build(
+            "INSERT INTO {p}outlines VALUES (?, 0, '', '', '', '', '', '[]', '{}', FALSE, FALSE) "
+            "ON CONFLICT DO NOTHING"
+        )
+        self.write_outline = build(
+            "UPDATE {p}outlines SET records = ?, place = ?, status = ?, state = ?, owner = ?, agent = ?, "
+            "models = ?, tags = ?, is_child = ?, is_redacted = ? WHERE number = ?"
+        )
+        self.read_outline = build(
+            f"SELECT o.number, {_OUTLINE_COLUMNS} FROM {{p}}outlines o "
+            "JOIN {p}conversations c ON c.number = o.number WHERE c.id = ?"
+        )
+        self.list_choices = build(
+            f"SELECT max(number), {_OUTLINE_COLUMNS.replace('place', 'max(place)')} FROM (SELECT * FROM "
+            "{p}outlines WHERE ? OR owner = ? ORDER BY number DESC LIMIT ?) AS o "
+            "GROUP BY status, state, owner, agent, models, tags, is_child, is_redacted"
+        )
+        self.write_words = build(f"INSERT INTO {{p}}search_words ({dialect.word_id}, words) VALUES (?, ?)")
+        self.find_words = build(
+            f"SELECT {dialect.word_id} >> {SEQ_BITS} FROM {{p}}search_words WHERE {dialect.has_word}"
+        )
+        self.find_ids = build(f"SELECT number FROM {{p}}conversations WHERE {dialect.begins}")
+        self.read_words = build(
+            f"SELECT {dialect.word_id}, words FROM {{p}}search_words WHERE {dialect.word_id} {_OWN_RANGE} "
+            f"ORDER BY {dialect.word_id} LIMIT ?"
+        )
+        self.drop_words = build(f"DELETE FROM {{p}}search_words WHERE {dialect.word_id} BETWEEN ? AND ?")
+        self.drop_outline = build("DELETE FROM {p}outlines WHERE number = ?")
+        self.count_lost_words = build(
+            f"SELECT count(*) FROM {{p}}search_words w WHERE NOT EXISTS (SELECT 1 FROM {{p}}records r "
+            f"WHERE r.id = w.{dialect.word_id})"
+        )
+        self.count_lost_outlines = build(
+            "SELECT count(*) FROM {p}outlines WHERE number NOT IN (SELECT number FROM {p}conversations)"
+        )
 
 
 class SqlStore(StoreBase):
@@ -179,6 +250,7 @@ class SqlStore(StoreBase):
 
     def __init__(self, place: str) -> None:
         self._place = place
+        self._has_seen_index = False
 
     @abstractmethod
     def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
@@ -219,6 +291,8 @@ class SqlStore(StoreBase):
         conflicts = [self._make_change(db, change) for change in changes]
         if any(change.is_deletion for change in changes):
             db.execute(self.queries.drop_parts)
+            if self._has_index(db):
+                self._clear_index(db)
         return conflicts
 
     def _make_change(self, db: Any, change: Change) -> LogConflict | None:
@@ -274,6 +348,120 @@ class SqlStore(StoreBase):
         self._release_parts(db, [read_bytes(line) for (line,) in marked])
         db.execute(queries.drop_records, ids)
         db.execute(queries.drop_conversation, (number,))
+        if self._has_index(db):
+            db.execute(queries.drop_words, ids)
+            db.execute(queries.drop_outline, (number,))
+
+    # -- the search index --------------------------------------------------------------------------------
+
+    def _has_index(self, db: Any) -> bool:
+        """Whether somebody has made the tables of the search index."""
+        return db.execute(self.queries.dialect.find_index).fetchone() is not None
+
+    def _reads_index(self) -> bool:
+        """The same, for readers; nobody takes the tables away again."""
+        self._has_seen_index = self._has_seen_index or bool(self._fetch(self.queries.dialect.find_index))
+        return self._has_seen_index
+
+    def _clear_index(self, db: Any) -> None:
+        """Overwrite what was deleted from the index."""
+
+    @abstractmethod
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        """The parameters of `has_word` for a record that has a term."""
+
+    def list_index_gaps(self) -> Sequence[IndexGap]:
+        """The conversations whose records the search index does not have all, the newest first."""
+        query = self.queries.list_gaps if self._reads_index() else self.queries.list_ends
+        return [
+            IndexGap(int(number), str(name), int(records), (int(newest) & LAST_SEQ) + 1)
+            for number, name, records, newest in self._fetch(query)
+        ]
+
+    def _write_index(self, db: Any, entries: Sequence[IndexEntry]) -> int:
+        """Write entries within a transaction; how many bytes."""
+        queries, size = self.queries, 0
+        # In one order, so that two who write the index cannot wait for each other.
+        for entry in sorted(entries, key=lambda entry: -entry.gap.number):
+            gap, outline = entry.gap, entry.outline
+            # The conversation stays until the commit: whoever deletes it waits, and takes these words too.
+            if db.execute(queries.lock_conversation, (gap.number, gap.conversation)).fetchone() is None:
+                continue
+            db.execute(queries.begin_outline, (gap.number,))
+            if db.execute(queries.lock_outline, (gap.number,)).fetchone()[0] != gap.start:
+                continue
+            row = (outline.place, outline.status, outline.state, outline.owner, outline.agent)
+            lists = (_encode_json(outline.models), _encode_json(outline.tags))
+            flags = (outline.is_child, outline.is_redacted)
+            db.execute(queries.write_outline, (gap.end, *row, *lists, *flags, gap.number))
+            words = [((gap.number << SEQ_BITS) + seq, text) for seq, text in entry.texts]
+            if words:
+                db.cursor().executemany(queries.write_words, words)
+            size += sum(len(text) for _, text in words)
+        return size
+
+    def read_outlines(self, conversations: Sequence[str]) -> Mapping[str, tuple[int, Outline]]:
+        """Number and outline of those of these conversations that the index has."""
+        if not self._reads_index():
+            return {}
+        rows = {name: self._fetch(self.queries.read_outline, (name,)) for name in conversations}
+        return {name: (int(row[0][0]), _read_outline(row[0][1:])) for name, row in rows.items() if row}
+
+    def list_choices(self, owner: str | None = None) -> Sequence[Outline]:
+        """The outlines of the newest conversations, as far as they differ in what one can choose from."""
+        if not self._reads_index():
+            return ()
+        rows = self._fetch(self.queries.list_choices, (owner is None, owner or "", _MOST_CHOICES))
+        return [_read_outline(row[1:]) for row in rows]
+
+    def find_in_index(self, query: IndexQuery) -> Iterator[tuple[int, str, str]]:
+        """Number, id and place of the conversations that the index finds, read page by page."""
+        if not self._reads_index():
+            return
+        before = query.before
+        while True:
+            rows = self._fetch(*self._build_search(query, before))
+            for number, name, place in rows:
+                before = (int(number), str(place))
+                yield int(number), str(name), str(place)
+            if len(rows) < PAGE_SIZE:
+                return
+
+    def _build_search(
+        self, query: IndexQuery, before: tuple[int, str] | None
+    ) -> tuple[str, tuple[object, ...]]:
+        """The statement for the next page of what a query finds, with its parameters."""
+        queries, mark, prefix = self.queries, self.queries.dialect.mark, self.queries.dialect.prefix
+        conditions, parameters = ["o.records > 0"], list[object]()
+        for term in query.terms:
+            conditions.append(f"o.number IN ({queries.find_words} UNION {queries.find_ids})")
+            parameters += (*self._match_words(term), term.text, term.text + _GREATEST)
+        if query.statuses:
+            conditions.append(f"o.status IN ({', '.join([mark] * len(query.statuses))})")
+            parameters += query.statuses
+        if query.owner is not None:
+            conditions.append(f"o.owner = {mark}")
+            parameters.append(query.owner)
+        column = "o.place" if query.by_attention else "o.number"
+        if before is not None:
+            conditions.append(f"{column} < {mark}")
+            parameters.append(before[1] if query.by_attention else before[0])
+        return (
+            f"SELECT o.number, c.id, o.place FROM {prefix}outlines o JOIN {prefix}conversations c "
+            f"ON c.number = o.number WHERE {' AND '.join(conditions)} ORDER BY {column} DESC LIMIT {mark}",
+            (*parameters, PAGE_SIZE),
+        )
+
+    def read_words(self, conversation: str) -> Iterator[tuple[int, str]]:
+        """Number and words of the records of a conversation that the index has, in order."""
+        start, has_index = 0, self._reads_index()
+        while has_index:
+            rows = self._fetch(self.queries.read_words, (conversation, start, conversation, PAGE_SIZE))
+            for record_id, words in rows:
+                start = (int(record_id) & LAST_SEQ) + 1
+                yield start - 1, str(words)
+            if len(rows) < PAGE_SIZE:
+                return
 
     # -- reading records -------------------------------------------------------------------------------
 
@@ -406,6 +594,7 @@ class SqlStore(StoreBase):
         """Everything in the tables that is not as a store of Toolchart leaves it."""
         yield from self._check_keys()
         yield from self._check_parts()
+        yield from self._check_index()
 
     def _check_keys(self) -> Iterator[LogDamaged]:
         """Records that are not where they belong, and values of conversations that are not there."""
@@ -423,6 +612,18 @@ class SqlStore(StoreBase):
             yield LogDamaged(
                 f"{self._place} has {orphans} checkpoints of conversations that it does not have"
             )
+
+    def _check_index(self) -> Iterator[LogDamaged]:
+        """Words and outlines in the search index of what is not there any more."""
+        if not self._reads_index():
+            return
+        for what, query in (
+            ("words of records", self.queries.count_lost_words),
+            ("outlines of conversations", self.queries.count_lost_outlines),
+        ):
+            ((count,),) = self._fetch(query)
+            if count:
+                yield LogDamaged(f"{self._place}: its search index has {count} {what} that are not there")
 
     def _find_gap(self, first: int, last: int) -> int:
         """The first record number that a conversation lacks."""
@@ -447,6 +648,26 @@ class SqlStore(StoreBase):
                 yield LogDamaged(f"{name} is not counted as often as records use it")
         if uses:
             yield LogDamaged(f"{self._place} lacks {len(uses)} parts that records use")
+
+
+def _encode_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _read_outline(row: Sequence[Any]) -> Outline:
+    """The outline of a row: `_OUTLINE_COLUMNS`."""
+    place, status, state, owner, agent, models, tags, is_child, is_redacted = row
+    return Outline(
+        place=str(place),
+        status=str(status),
+        state=str(state),
+        owner=str(owner),
+        agent=str(agent),
+        models=msgspec.json.decode(models, type=tuple[str, ...]),
+        tags=msgspec.json.decode(tags, type=dict[str, str]),
+        is_child=bool(is_child),
+        is_redacted=bool(is_redacted),
+    )
 
 
 def read_bytes(value: Any) -> bytes:

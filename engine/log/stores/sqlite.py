@@ -44,6 +44,7 @@ from toolchart.states.errors import (
     NewerLog,
     StorageFailure,
 )
+from toolchart.states.ports import IndexEntry, IndexGap, SearchTerm
 
 SCHEMA_VERSION = 5
 """Version of the schema, in `PRAGMA user_version`."""
@@ -76,6 +77,41 @@ CREATE INDEX listed_values ON small_values (kind, conversation) WHERE is_listed;
 """`AUTOINCREMENT`: the number of a deleted conversation is never used again. Records carry numbers only, so a
 process that still knew it would write into another conversation."""
 
+INDEX_SCHEMA = """
+CREATE TABLE outlines (
+    number INTEGER PRIMARY KEY,
+    records INTEGER NOT NULL,
+    place TEXT NOT NULL,
+    status TEXT NOT NULL,
+    state TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    models TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    is_child INTEGER NOT NULL,
+    is_redacted INTEGER NOT NULL
+);
+CREATE INDEX outlines_by_place ON outlines (place);
+CREATE VIRTUAL TABLE search_words USING fts5(words, columnsize=0, tokenize='ascii');
+"""
+"""The search index, which the first search makes. The words are split and folded before they come here
+(`engine/reading/search.py`), so the plainest tokenizer finds them as every other store does."""
+
+_SHADOW_TABLES = {
+    "table 'search_words_data'": "CREATETABLE'search_words_data'(idINTEGERPRIMARYKEY,blockBLOB)",
+    "table 'search_words_idx'": "CREATETABLE'search_words_idx'(segid,term,pgno,PRIMARYKEY(segid,term))"
+    "WITHOUTROWID",
+    "table 'search_words_content'": "CREATETABLE'search_words_content'(idINTEGERPRIMARYKEY,c0)",
+    "table 'search_words_config'": "CREATETABLE'search_words_config'(kPRIMARYKEY,v)WITHOUTROWID",
+}
+"""Where SQLite keeps the words."""
+
+HAS_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"
+
+_SECURE_DELETE_SINCE = (3, 42, 0)
+"""The first SQLite that takes words out of the index when their row goes. Before that they stay until the
+index is written anew, which `optimize` does."""
+
 _STATISTICS = ("sqlite_stat1", "sqlite_stat2", "sqlite_stat3", "sqlite_stat4")
 
 QUERIES = Queries(
@@ -86,6 +122,9 @@ QUERIES = Queries(
         begins="id >= ? AND id < ?",
         write_value="INSERT OR REPLACE INTO small_values (conversation, kind, key, data, is_listed) "
         "VALUES (?, ?, ?, ?, ?)",
+        word_id="rowid",
+        has_word="search_words MATCH ?",
+        find_index="SELECT 1 FROM sqlite_master WHERE name = 'search_words'",
     )
 )
 
@@ -298,6 +337,8 @@ class SqliteTables(SqlStore):
         self._reader = reader
         self._read_lock = threading.Lock()
         self._errors = ErrorTranslation(path)
+        self._indexed_version: int | None = None
+        """The version of the data for which the search index had no gaps."""
 
     def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
         with self._read_lock, self._errors:
@@ -308,6 +349,22 @@ class SqliteTables(SqlStore):
 
     def _iterate(self, query: str) -> Iterator[Any]:
         yield from self._reader.execute(query)
+
+    def _match_words(self, term: SearchTerm) -> tuple[object, ...]:
+        # The words are letters and digits in quotes: nothing that a person writes is an operator.
+        return (f'"{" ".join(term.words)}"{" *" if term.is_prefix else ""}',)
+
+    def _reads_index(self) -> bool:
+        return super()._reads_index() and bool(self._fetch(HAS_FTS5))
+
+    def list_index_gaps(self) -> Sequence[IndexGap]:
+        """The conversations whose records the search index does not have all, the newest first."""
+        ((version,),) = self._fetch("PRAGMA data_version")  # another one after each commit of others
+        if version == self._indexed_version:
+            return ()
+        gaps = super().list_index_gaps()
+        self._indexed_version = None if gaps else version
+        return gaps
 
     def _insert_conversation(self, db: Any, conversation: str) -> int | None:
         return int(db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,)).lastrowid)
@@ -366,7 +423,8 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a draft of Toolchart, in an earlier form of version {version}\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
-    check_own_schema(str(path), _list_objects(db), _list_own_objects())
+    has_index = db.execute(QUERIES.dialect.find_index).fetchone() is not None
+    check_own_schema(str(path), _list_objects(db), _list_own_objects(with_index=has_index))
 
 
 def is_empty(db: sqlite3.Connection) -> bool:
@@ -385,16 +443,20 @@ def build_empty_error(path: Path) -> LogUnavailable:
 
 
 @cache
-def _list_own_objects() -> dict[str, str]:
+def _list_own_objects(*, with_index: bool) -> dict[str, str]:
     """By kind and name: the statement of each object of a log, without its layout."""
-    statements = [text.strip() for text in SCHEMA.split(";") if text.strip()]
+    schema = SCHEMA + INDEX_SCHEMA if with_index else SCHEMA
+    statements = [text.strip().replace("VIRTUAL TABLE", "VIRTUAL_TABLE") for text in schema.split(";")]
+    statements = [text for text in statements if text]
     objects = {"table 'sqlite_sequence'": "CREATETABLEsqlite_sequence(name,seq)"}
     for statement in statements:
         kind, name = statement.split()[1:3]
-        objects[f"{kind.lower()} {name!r}"] = "".join(statement.split())
+        objects[f"{kind.lower().removeprefix('virtual_')} {name!r}"] = "".join(statement.split()).replace(
+            "VIRTUAL_TABLE", "VIRTUALTABLE"
+        )
     for table in ("conversations", "small_values"):  # SQLite makes an index for each of their keys
         objects[f"index 'sqlite_autoindex_{table}_1'"] = "None"
-    return objects
+    return objects | _SHADOW_TABLES if with_index else objects
 
 
 def _list_objects(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
@@ -547,6 +609,43 @@ class SqliteStore(SqliteTables):
                 f"another process reads the log {self.path}, so {self.path.name}-wal still has old pages\n"
                 "  when it has ended, write them over: toolchart prune --vacuum"
             )
+
+    # -- the search index ------------------------------------------------------------------------------
+
+    def write_index(self, entries: Sequence[IndexEntry]) -> bool:
+        """Write to the search index in one commit; false where this SQLite has no FTS5."""
+        with self._errors:
+            if not self._db.execute(HAS_FTS5).fetchone():
+                return False
+            # Not synced: what a crash takes away is written again.
+            with self._transactions[False][True]:
+                if not self._has_index(self._db):
+                    self._make_index()
+                self._bytes_since_upkeep += self._write_index(self._db, entries)
+        if self.has_upkeep and self.needs_upkeep():
+            self.do_upkeep()
+        return True
+
+    def _make_index(self) -> None:
+        for statement in INDEX_SCHEMA.split(";"):
+            self._db.execute(statement)
+        if sqlite3.sqlite_version_info >= _SECURE_DELETE_SINCE:
+            self._db.execute("INSERT INTO search_words (search_words, rank) VALUES ('secure-delete', 1)")
+
+    def _has_index(self, db: Any) -> bool:
+        if not super()._has_index(db):
+            return False
+        if not db.execute(HAS_FTS5).fetchone():
+            raise LogUnavailable(
+                f"the log {self.path} has a search index, and the SQLite {sqlite3.sqlite_version} of this "
+                "Python has no FTS5, so it cannot take the words of a conversation out of it\n"
+                "  delete with a Python whose SQLite has FTS5; nothing was deleted"
+            )
+        return True
+
+    def _clear_index(self, db: Any) -> None:
+        if sqlite3.sqlite_version_info < _SECURE_DELETE_SINCE:
+            db.execute("INSERT INTO search_words (search_words) VALUES ('optimize')")
 
     # -- upkeep --------------------------------------------------------------------------------------
 

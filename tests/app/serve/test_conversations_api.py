@@ -594,6 +594,64 @@ async def test_lists_have_filters_and_pages() -> None:
     assert (wrong.status_code, "not a number" in wrong.text) == (400, True)
 
 
+async def test_a_search_says_where_its_words_stand(tmp_path: Path, run_cli: Any) -> None:
+    """`search`, `status` and `order` combine with filters and pages; a row has its hit, and a page what one
+    can choose from; wrong values are refused with those that are allowed, and a state that no conversation is
+    in is explained. The command line finds the same."""
+    path = tmp_path / "log.db"
+    engine = make_engine([ask_for("a"), "The refund is paid.", "No refund."], log=str(path), **APPROVAL)
+    async with open_client(make_site(engine)) as client:
+        for name, owner in (("c1", "anna"), ("c2", "ben")):
+            await post(client, "", 200, message="My refund order-7731?", conversation=name, owner=owner)
+
+        async def read(query: str) -> Any:
+            return (await client.get(f"/api/conversations?{query}")).json()
+
+        both = await read("search=order-77&order=attention")
+        paid = await read("search=refund paid&figures=true")
+        owned = await read("search=refund&owner=anna&limit=1")
+        waiting = await read("status=waiting&choices=true")
+        empty = await read("state=awaiting")
+        refused = [
+            await client.get(f"/api/conversations?{query}")
+            for query in ("status=awaiting", "order=oldest", "search=-")
+        ]
+    assert [(row["conversation"], row["status"]) for row in both["conversations"]] == [
+        ("c1", "approval"),
+        ("c2", "finished"),
+    ]
+    hit = both["conversations"][0]["hit"]
+    assert (hit["seq"], [hit["text"][a:b] for a, b in hit["marks"]]) == (1, ["order-7731"])
+    assert [row["conversation"] for row in paid["conversations"]] == ["c2"]
+    assert [row["conversation"] for row in owned["conversations"]] == ["c1"]
+    assert [row["conversation"] for row in waiting["conversations"]] == ["c1"]
+    assert waiting["choices"] == {
+        "statuses": ["approval", "finished"],
+        "states": ["awaiting_approval", "finished"],
+        "owners": ["anna", "ben"],
+        "agents": [],
+        "models": ["m"],
+        "tags": {},
+        "redacted": False,
+    }
+    assert [answer.status_code for answer in refused] == [400] * 3
+    assert "waiting" in refused[0].text
+    assert empty["conversations"] == []
+    assert empty["notice"].endswith("'awaiting'; there are: awaiting_approval, finished")
+    runs = run_cli("runs", "--search", "refund paid", "--json", "--log", str(path))
+    assert json.loads(runs.out)["hit"] == paid["conversations"][0]["hit"]
+    shown = run_cli("runs", "--search", "paid", "--log", str(path))
+    assert "record 2: " in shown.out
+    assert "refund is paid." in shown.out
+    assert run_cli("runs", "--status", "waiting", "--log", str(path)).out.count("c1") == 1
+    ordered = run_cli("runs", "--attention", "--json", "--log", str(path))
+    assert [json.loads(line)["conversation"] for line in ordered.out.splitlines()] == ["c2", "c1"]
+    nothing = run_cli("runs", "--state", "awaiting", "--log", str(path))
+    assert "there are: awaiting_approval, finished" in nothing.err
+    wrong = run_cli("runs", "--status", "awaiting", "--log", str(path))
+    assert (wrong.code, "waiting" in wrong.err) == (2, True)
+
+
 async def test_a_fork_and_a_rerun_of_a_conversation() -> None:
     """A fork runs under changes in a conversation of its own; a rerun compares and writes nothing."""
     engine = make_engine([ask_for("a"), "first", "forked"])

@@ -10,6 +10,7 @@ from agents import make_engine, reply_with_calls
 from served import make_site, open_client
 
 from toolchart.engine import Engine
+from toolchart.engine.log.fork import ForkChanges
 
 ONE = "/api/conversations/c1"
 
@@ -40,6 +41,34 @@ async def test_two_runs_are_compared_side_by_side() -> None:
     assert not [row for row in rows if row["right"] is None]
     tail = [(row["left"]["event"]["type"], row["is_equal"]) for row in rows if row["left"]][-2:]
     assert tail[-1] == ("replied", True)
+
+
+async def test_a_fork_and_its_parent_are_aligned_at_the_fork() -> None:
+    """The records that both share come first, as the same records of the parent; then each side has its own,
+    with the conversation in which it stands and its number there. So are two forks of one parent."""
+    echoes = [reply_with_calls(("echo", {"text": text})) for text in ("a", "z")]
+    engine = make_engine([*echoes, "done", "other"])
+    await engine.arun("hi", conversation="c1")
+    changes = ForkChanges(results={"call_1_1_0": "other"})
+    async with engine:
+        await engine.conversation("c1").afork(changes=changes, name="f")
+        await engine.conversation("c1").afork(name="late")
+        async with open_client(make_site(engine), "viewer") as client:
+            answer = (await client.get(f"{ONE}/diff?with=f")).json()
+            forks = (await client.get("/api/conversations/f/diff?with=late")).json()
+    common = answer["common_rows"]
+    assert len(common) == answer["common"] == answer["shared"]
+    assert all(row["left"] == row["right"] for row in common)
+    shown = [row["left"]["type"] for row in common]
+    assert shown[:2] + shown[-2:] == ["configured", "turn_started", "replied", "reviewed"]
+    assert {row["left"]["conversation"] for row in common} == {"c1"}
+    first, places = answer["rows"][0], (answer["first"]["left_seq"], answer["first"]["right_seq"])
+    assert first["left"]["type"] == first["left"]["event"]["type"] == "tool_finished"
+    assert (first["left"]["seq"], first["right"]["seq"]) == places
+    assert (first["left"]["conversation"], first["right"]["conversation"]) == ("c1", "f")
+    assert first["right"]["seq"] == 1
+    sides = {(row["left"]["conversation"], row["right"]["conversation"]) for row in forks["rows"]}
+    assert (forks["shared"], sides) == (answer["shared"], {("f", "c1")})
 
 
 async def test_equal_runs_have_no_difference() -> None:

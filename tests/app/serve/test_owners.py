@@ -292,6 +292,10 @@ async def test_every_act_says_whose_it_is_wherever_people_look() -> None:
         forked = (await people.send("owner", "POST", f"{path}/fork", {"conversation": "fork"})).json()
         assert forked["conversation"] == "fork"
         assert (people.find_owner("fork"), read_authors(people, "fork")) == ("anna", ["owner"])
+        tree = (await people.send("anna", "GET", "/api/conversations/fork/forks")).json()
+        rows = [(row["conversation"], row["parent"], row["author"]) for row in tree["forks"]]
+        assert rows == [("fork", tree["root"], "owner")]
+        assert (await people.send("ben", "GET", "/api/conversations/fork/forks")).status_code == 404
         await people.send("owner", "POST", f"{path}/decisions", {"call_id": "c", "approved": False})
         assert read_authors(people, "annas-open") == ["anna", "owner"]
         rows = (await people.send("anna", "GET", "/api/conversations")).json()["conversations"]

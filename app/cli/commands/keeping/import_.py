@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -18,7 +19,12 @@ from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.family import NO_HEADING
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file, require_regular_file
+from toolchart.engine.log.stores.record_file import (
+    RecordFile,
+    begins_as_record_file,
+    read_shared_page,
+    require_regular_file,
+)
 from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parts import read_heading_options
@@ -28,6 +34,8 @@ from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.ports import Store
 from toolchart.states.reading_limits import READING, name_limit
+
+_RECORDS_USAGE = "--conversation and --owner mean nothing for records: they hold their ids and owners."
 
 
 @click.command("import", short_help="Import conversations into a log.")
@@ -45,9 +53,9 @@ def command(
     (`history`) or ToolTalk. A list of lists or of such objects is several conversations, and so are the lines
     of a JSON Lines file; lines that are messages are one.
 
-    FILE may also be what `export --format jsonl` wrote. It is verified first, and its records come into the
-    log byte for byte, or nothing does where the log has one of its conversations with other records. What the
-    log has already is skipped, so an import that was cut off can be repeated.
+    FILE may also be what `export --format jsonl` or `share` wrote. It is verified first, and its records come
+    into the log byte for byte, or nothing does where the log has one of its conversations with other records.
+    What the log has already is skipped, so an import that was cut off can be repeated.
 
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
     kept as it came; secrets of the environment are struck. Where the events of the log must have it
@@ -66,10 +74,17 @@ def command(
         require_regular_file(path)
     if path.is_file() and begins_as_record_file(path):
         if conversation is not None or owner is not None:
-            raise click.UsageError(
-                "--conversation and --owner mean nothing for records: they hold their ids and owners."
-            )
+            raise click.UsageError(_RECORDS_USAGE)
         _import_records(path, log, durability)
+        return SUCCESS
+    shared_lines = read_shared_page(path) if path.is_file() else None
+    if shared_lines is not None:
+        if conversation is not None or owner is not None:
+            raise click.UsageError(_RECORDS_USAGE)
+        with TemporaryDirectory() as folder:
+            lines_path = Path(folder) / f"{path.name}.jsonl"
+            lines_path.write_bytes(shared_lines)
+            _import_records(lines_path, log, durability)
         return SUCCESS
     heading = read_heading_options({"owner": owner}) or NO_HEADING
     message_lists = _read_message_lists(path)

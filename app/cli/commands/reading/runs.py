@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
-from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
+from toolchart.app.cli.log_access import catch_up_log, open_log_for_reading, print_json, print_unreadable
 from toolchart.app.cli.parameters.options import (
     Moment,
     json_option,
@@ -24,21 +24,48 @@ from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, 
 from toolchart.engine.log.turn_totals import add_usages
 from toolchart.engine.reading.chart_differences import ChartDifference, OwnCharts
 from toolchart.engine.reading.figures import read_figures
-from toolchart.engine.reading.listing import ConversationFilter, find_workers, summarize_conversation
+from toolchart.engine.reading.listing import (
+    ConversationFilter,
+    build_query,
+    complete_row,
+    explain_state,
+    find_workers,
+    is_searched,
+    iterate_candidates,
+    summarize_conversation,
+)
 from toolchart.engine.turns.parking import find_parking
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
-from toolchart.states.ports import Store
+from toolchart.states.ports import IndexQuery, Store
 
 DEFAULT_LIMIT = 100
 """Conversations that are shown unless another number is asked for."""
 
 _COLUMNS = ("conversation", "started", "turns", "records", "state", "message")
 
+_BEFORE_HIT = 12
+"""Characters that a table shows before the first word that was found."""
+
 _USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
 
 
 @click.command(short_help="List the conversations of a log.")
+@click.option(
+    "--search",
+    metavar="WORDS",
+    help="Only conversations with all these words: in messages, answers, arguments and results of tools, "
+    "agent, owner, tags, or at the beginning of the id.",
+)
+@click.option(
+    "--status",
+    metavar="STATUS",
+    help="Only conversations that stand so: waiting, approval, answer, open, failed, limit, cancelled, "
+    "finished, new.",
+)
+@click.option(
+    "--attention", is_flag=True, help="List those that wait for a person, then those that failed, at the end."
+)
 @click.option("--state", metavar="STATE", help="Only conversations whose current state is this.")
 @click.option("--tool", metavar="NAME", help="Only conversations in which the model called this tool.")
 @click.option("--model", metavar="NAME", help="Only conversations that used this model.")
@@ -70,6 +97,9 @@ _USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
 @json_option
 @log_option
 def command(
+    search: str | None,
+    status: str | None,
+    attention: bool,
     state: str | None,
     tool: str | None,
     model: str | None,
@@ -90,16 +120,22 @@ def command(
     Only the first records and the newest one of each are read, and damage in these is named; `verify`
     checks all.
 
+    --search, --status and --attention use the search index of the log. Where this user may write the log,
+    what the index lacks is written first; else it is read from the records.
+
     With --spec, conversations whose chart is none of that agent's are named below the list, with what their
     charts declare and the agent does not: nobody who goes on with the agent performs that.
 
     \b
     Example:  toolchart runs
               toolchart runs --state error --since 2d
+              toolchart runs --search "refund order-7731"
               toolchart runs --usage --model gpt-4o
               toolchart runs --json | jq -r .conversation
     """
     selection = ConversationFilter(
+        search=search,
+        status=status,
         state=state,
         since=since,
         until=until,
@@ -111,13 +147,16 @@ def command(
     )
     if limit is None and not as_json:
         limit = DEFAULT_LIMIT
+    query = build_query(selection, "attention" if attention else "newest")
+    if is_searched(query):
+        catch_up_log(log)
     own_charts = OwnCharts(load_named_spec(spec)) if spec is not None else None
     with open_log_for_reading(log) as store:
-        listing = _Listing(store, selection, own_charts, with_children=children, with_usage=usage)
+        listing = _Listing(store, selection, query, own_charts, with_children=children, with_usage=usage)
         listing.read(limit)
     rows = _sort_families(listing.rows[::-1])
     if listing.has_more:
-        print_notice(f"the newest {limit} conversations; --limit N shows more")
+        print_notice(f"the {'first' if attention else 'newest'} {limit} conversations; --limit N shows more")
     if as_json:
         for row in rows:
             print_json(row, lines=True)
@@ -129,8 +168,17 @@ def command(
             print_notice(escape_line(f"{difference.conversation}: {difference.describe()}"))
     elif not listing.code:
         count = listing.count
-        print_notice(f"none of {count} conversations matches" if count else "no conversations yet")
+        print_notice(_explain_nothing(log, selection, count))
     return listing.code
+
+
+def _explain_nothing(log: str | None, selection: ConversationFilter, count: int) -> str:
+    """Why nothing is listed."""
+    if not count and not is_searched(build_query(selection)):
+        return "no conversations yet"
+    with open_log_for_reading(log) as store:
+        reason = explain_state(store, selection)
+    return reason or ("no conversation matches" if not count else f"none of {count} conversations matches")
 
 
 class _Listing:
@@ -140,6 +188,7 @@ class _Listing:
         self,
         store: Store,
         selection: ConversationFilter,
+        query: IndexQuery,
         own_charts: OwnCharts | None,
         *,
         with_children: bool,
@@ -150,6 +199,7 @@ class _Listing:
         self.differences: list[ChartDifference] = []
         """Listed conversations whose charts are none of the operator's."""
         self._selection = selection
+        self._query = query
         self._with_children = with_children
         self._with_usage = with_usage
         self.rows: list[dict[str, Any]] = []
@@ -163,11 +213,14 @@ class _Listing:
     def read(self, limit: int | None) -> None:
         """Read conversations until so many match; why one cannot be read is printed."""
         workers = find_workers(self._store)
-        for name in track_progress(self._store.iterate_newest_first(), "reading"):
+        for candidate in track_progress(iterate_candidates(self._store, self._query), "reading"):
+            name = candidate.conversation
             if limit is not None and len(self.rows) >= limit:
                 self.has_more = True
                 return
             self.count += 1
+            if not candidate.is_found:
+                continue
             try:
                 self._read_row(name, workers.get(name, {}))
             except LogDamaged as problem:
@@ -179,10 +232,13 @@ class _Listing:
         if row.parent and not self._with_children:
             self.count -= 1
         elif selection.matches_row(row) and selection.matches_records(store, name):
+            listed = complete_row(store, row, self._query)
+            if listed is None:
+                return
             usage = _read_usage(store, name) if self._with_usage else {}
             parking = find_parking(store, name) if not work else None
             parked = {"parked": parking} if parking is not None else {}
-            self.rows.append({**row.to_dict(), **work, **parked, **usage, **self._compare_chart(name)})
+            self.rows.append({**listed.to_dict(), **work, **parked, **usage, **self._compare_chart(name)})
 
     def _compare_chart(self, name: str) -> dict[str, Any]:
         """Whether the chart is one of the operator's, and what it declares beside; nothing without a spec."""
@@ -259,7 +315,16 @@ def _format_row(row: dict[str, Any], has_owners: bool) -> tuple[str, ...]:
         state = f"{state} (parked)"
     counts = (str(row["turns"]), str(row["records"]))
     owner = (shorten(row["owner"], 30),) if has_owners else ()
-    return (name, start, *counts, state, *owner, *_format_usage(row), row["message"])
+    return (name, start, *counts, state, *owner, *_format_usage(row), _describe_message(row))
+
+
+def _describe_message(row: dict[str, Any]) -> str:
+    """The first message; of a search the text around the words that were found."""
+    hit = row["hit"]
+    if not hit:
+        return str(row["message"])
+    start = max(0, hit["marks"][0][0] - _BEFORE_HIT)
+    return f"record {hit['seq']}: {'…' if start else ''}{hit['text'][start:]}"
 
 
 def _format_usage(row: dict[str, Any]) -> tuple[str, ...]:

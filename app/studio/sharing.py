@@ -1,0 +1,249 @@
+"""A run in one file: the page of a run with its records inside, which opens without a server.
+
+The records stand in the file byte for byte, so that the page can check their hashes and name the one that was
+changed. What the page shows is made from them there, by the modules that make the page of a server; only the
+drawing of the chart, the kinds of its effects and its visits are written beside the records.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+
+from toolchart.app.studio.drawings import draw_for_page
+from toolchart.app.studio.rendering import render_text
+from toolchart.app.studio.static_files import load_static_files
+from toolchart.engine.exchange.exports import copy_redacted
+from toolchart.engine.log.continuation.versions import read_release
+from toolchart.engine.log.family import list_relatives
+from toolchart.engine.log.read_records import parse_line
+from toolchart.engine.log.redaction import PATTERNS, Redactor, count_matches
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.record_file import SHARED_PAGE_END, SHARED_PAGE_START, iterate_file_lines
+from toolchart.engine.reading.overview import read_children, require_existing
+from toolchart.engine.reading.steps import read_readable_steps
+from toolchart.engine.reading.visited_path import build_overlay, find_active_states, read_chart
+from toolchart.engine.runtime.clock import SystemClock
+from toolchart.states.diagram.effect_kinds import find_effect_kind
+from toolchart.states.errors import SpecError, ToolchartError, suggest_name
+from toolchart.states.ports import Store
+
+_STYLES = ("studio.css", "run.css", "diagram.css")
+_FIRST_MODULES = ("shared_run.js",)
+"""They come before the page's own: they say how requests are answered."""
+_PAGE_MODULE = "run.js"
+
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "/static/(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
+
+
+class SharedContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What whoever gets the file can read."""
+
+    conversations: tuple[str, ...]
+    """The conversation, and those that its records refer to."""
+    records: int
+    events: Mapping[str, int]
+    """How many events of each type."""
+    found: Mapping[str, int]
+    """How often each of the patterns of `redact` was found."""
+
+    def describe(self) -> str:
+        """A sentence for whoever shares it."""
+        said = ", ".join(
+            f"{self.events[name]} {one if self.events[name] == 1 else several}"
+            for name, (one, several) in _TEXTS.items()
+            if self.events.get(name)
+        )
+        found = ", ".join(f"{number} {name}" for name, number in self.found.items())
+        others = len(self.conversations) - 1
+        return (
+            f"Whoever gets the file reads all of its {self.records} records: {said or 'no messages'}."
+            + (
+                f" They are of {others + 1} conversations, for its records refer to the others."
+                if others
+                else ""
+            )
+            + (f" Found in them: {found}." if found else "")
+        )
+
+
+_TEXTS = {
+    "turn_started": ("message", "messages"),
+    "replied": ("model reply", "model replies"),
+    "tool_finished": ("tool result", "tool results"),
+    "decided": ("decision", "decisions"),
+    "answered": ("answer of a person", "answers of people"),
+}
+
+
+def survey_content(store: Store, conversation: str) -> SharedContent:
+    """What a file of a conversation would show.
+
+    Raises:
+        NotFound: there is no such conversation.
+        LogDamaged: a record cannot be read.
+    """
+    require_existing(store, conversation)
+    names = list_relatives(store, conversation)
+    events: Counter[str] = Counter()
+    texts: list[str] = []
+    for name in names:
+        for seq, line in enumerate(store.read_lines(name)):
+            record = parse_line(line, seq, name)
+            events[record.event_type] += 1
+            if seq:
+                texts.append(json.dumps(record.event, ensure_ascii=False))
+    counted = {name: count_matches(name, texts) for name in PATTERNS}
+    return SharedContent(
+        conversations=tuple(names),
+        records=sum(events.values()),
+        events=dict(events),
+        found={name: number for name, number in counted.items() if number},
+    )
+
+
+def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = ()) -> bytes:
+    """The run as one page of HTML.
+
+    Args:
+        redact: patterns of `redact` that are replaced by marks in a copy, whose hashes are its own; none for
+            the records as they are.
+
+    Raises:
+        NotFound: there is no such conversation.
+        LogDamaged: a record is not the one that was written.
+        SpecError: a pattern is unknown; or the conversation cannot be redacted, because others refer to it.
+    """
+    require_existing(store, conversation)
+    unknown = next((name for name in redact if name not in PATTERNS and not name.startswith("/")), None)
+    if unknown is not None:
+        raise SpecError(f"there is no pattern {unknown!r}", hint=suggest_name(unknown, PATTERNS))
+    source = store
+    if redact:
+        source = MemoryStore()
+        source.append(conversation, 0, copy_redacted(store, conversation, Redactor(patterns=redact)))
+    names = list_relatives(source, conversation)
+    records = b"".join(iterate_file_lines(source, names)).decode()
+    drawing = draw_for_page(lambda: read_chart(source, conversation))
+    style = "\n".join(_read_static(name) for name in _STYLES)
+    script = bundle_modules()
+    text = render_text(
+        "shared_run.html",
+        conversation=conversation,
+        others=[name for name in names if name != conversation],
+        summary={
+            "conversation": conversation,
+            "records": 0,
+            "state": "",
+            "parent": "",
+            "owner": "",
+            "author": "",
+        },
+        shared=True,
+        may_chat=False,
+        may_debug=False,
+        may_approve=False,
+        is_redacted=bool(redact),
+        version=read_release(),
+        written_at=SystemClock().now()[:19].replace("T", " ") + " UTC",
+        policy=_make_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        drawn=Markup(_escape(json.dumps({name: _describe_drawn(source, name) for name in names}))),
+        records=Markup(_escape(records)),
+        start=Markup(SHARED_PAGE_START.decode()),
+        end=Markup(SHARED_PAGE_END.decode()),
+        **drawing,
+    )
+    return text.encode("utf-8", "replace")
+
+
+def _escape(text: str) -> str:
+    """A text inside a `script` element that is data: nothing in it can end the element or begin a comment."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _describe_drawn(store: Store, name: str) -> dict[str, Any]:
+    """What is written of a conversation beside its records: active states by configuration, kinds of effects,
+    the agents that it runs, visits."""
+    steps = list(read_readable_steps(store, name, 0))
+    labels, effects = {step.target for step in steps}, {ask.effect for step in steps for ask in step.asks}
+    try:
+        chart = read_chart(store, name)
+        lines = enumerate(store.read_lines(name))
+        overlay = build_overlay(chart, (parse_line(line, seq, name) for seq, line in lines))
+    except ToolchartError:
+        return {}
+    return {
+        "active": find_active_states(chart, labels),
+        "kinds": {effect: find_effect_kind(effect, chart.vocabulary) for effect in effects},
+        "children": msgspec.to_builtins(read_children(store, name)),
+        "visits": {
+            "visits": overlay.states,
+            "seconds": overlay.seconds,
+            "edges": [[source, row, count] for (source, row), count in overlay.edges.items()],
+        },
+    }
+
+
+def _make_policy(style: str, script: str) -> str:
+    """The content policy: this script and this style, and nothing from anywhere."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
+    return (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
+        "img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+# -- the modules of the page as one script -----------------------------------------------------------
+
+
+def bundle_modules() -> str:
+    """The modules of the page as one script. Each is a function of its own, so that names do not meet."""
+    order: list[str] = []
+    for name in (*_FIRST_MODULES, _PAGE_MODULE):
+        _collect(name, order)
+    return "const modules = {};\n" + "\n".join(_wrap(name) for name in order)
+
+
+def _collect(name: str, order: list[str]) -> None:
+    if name in order:
+        return
+    for match in _IMPORT.finditer(_read_static(name)):
+        _collect(f"{match[2]}.js", order)
+    order.append(name)
+
+
+def _wrap(name: str) -> str:
+    text = _read_static(name)
+    exported = [match[2] for match in _EXPORT.finditer(text)]
+    text = _IMPORT.sub(_take_from_module, text)
+    text = _EXPORT.sub(r"\1 \2", text)
+    own = name.removesuffix(".js")
+    is_async = "async " if re.search(r"^await ", text, re.MULTILINE) else ""
+    return f"modules.{own} = ({is_async}() => {{\n{text}\nreturn {{ {', '.join(exported)} }};\n}})();"
+
+
+def _take_from_module(match: re.Match[str]) -> str:
+    names = match[1].replace(" as ", ": ")
+    return f"const {{{names}}} = modules.{match[2]};"
+
+
+def list_page_modules() -> Iterator[str]:
+    """The modules that the page of a run loads, for it to name them before they are asked for."""
+    order: list[str] = []
+    _collect(_PAGE_MODULE, order)
+    yield from order
+
+
+def _read_static(name: str) -> str:
+    return load_static_files()[name].data.decode()
