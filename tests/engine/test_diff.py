@@ -74,8 +74,8 @@ def test_an_unchanged_fork_has_no_difference(at: int) -> None:
 
 
 def test_unequal_steps_stand_beside_those_with_the_same_event() -> None:
-    """Where both begin to differ their steps stand beside each other, and each pair says all that differs in it;
-    a step that has no like on the other side stands alone."""
+    """Where both begin to differ their steps stand beside each other, and each pair says all that differs in
+    it; a step that has no like on the other side stands alone."""
     store = MemoryStore()
     engine = run_turn(store, "a", agents.reply_with_calls(("echo", {"text": "hi"})), "done", "again")
     run_turn(store, "b", "at once", "again")

@@ -12,7 +12,7 @@ pytest.importorskip("playwright.async_api", reason="pages are tested with Playwr
 
 from accessibility import HAS_AXE, list_violations
 from agents import make_engine
-from browser import CHROMIUM, open_browser, wait_for_value
+from browser import CHROMIUM, open_browser, sign_in, wait_for_value
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
 from playwright.async_api import expect
@@ -318,3 +318,26 @@ async def test_changed_transitions_are_marked(tmp_path: Path) -> None:
                 await expect(page.locator("#changes")).to_contain_text(words)
                 for place, count in marks.items():
                     await expect(page.locator(place)).to_have_count(count)
+
+
+async def test_a_chart_is_zoomed_and_names_no_place_of_the_server(tmp_path: Path) -> None:
+    """Keys and buttons make the drawing larger and fit it again, never smaller than it was drawn. Pages and
+    errors name the folder, and not where it lies."""
+    (tmp_path / "mine.yaml").write_text(FAULTY)
+    with serve(make_editing_site(tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/charts/files/mine.yaml")
+            percent = page.locator("#percent")
+            await expect(percent).to_have_text("100 %")
+            await page.press("body", "+")
+            await expect(percent).to_have_text("120 %")
+            await page.get_by_role("button", name="Make the chart smaller").click()
+            await page.get_by_role("button", name="Make the chart smaller").click()
+            await expect(percent).to_have_text("100 %")
+            await page.press("body", "?")
+            await expect(page.locator("#keys-dialog")).to_be_visible()
+            for path in ("/charts/files/mine.yaml", "/charts/edit?file=mine.yaml", "/charts/files/no.yaml"):
+                await page.goto(url + path)
+                text = await page.content()
+                assert tmp_path.name in text
+                assert str(tmp_path.parent) not in text

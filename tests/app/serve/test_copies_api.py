@@ -83,8 +83,8 @@ async def test_equal_runs_have_no_difference() -> None:
 
 
 async def test_the_page_of_a_comparison_shows_both() -> None:
-    """Both sides are shown step by step in the words of the trace, and the first difference in a sentence with
-    its place."""
+    """Both sides are shown step by step in the words of the trace, and the first difference in a sentence
+    with its place."""
     async with open_client(make_site(await make_two())) as client:
         page = await client.get("/conversations/c1/diff?with=c2")
     for part in (

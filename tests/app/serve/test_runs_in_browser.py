@@ -310,8 +310,8 @@ async def test_a_run_is_forked_in_four_ways_and_compared() -> None:
 
 
 async def test_a_comparison_is_read_by_keys() -> None:
-    """Keys lead from difference to difference, whose values stand below, and open a step in its run: of what a
-    fork shares, in the run that recorded it. The address names the chosen row."""
+    """Keys lead from difference to difference, whose values stand below, and open a step in its run: of what
+    a fork shares, in the run that recorded it. The address names the chosen row."""
     engine = make_engine([ask_for("a"), "recorded", "again", "other"])
     await engine.arun("hi", conversation="c1")
     await engine.arun("more", conversation="c1")
