@@ -324,6 +324,7 @@ async def test_a_chart_is_zoomed_and_names_no_place_of_the_server(tmp_path: Path
     """Keys and buttons make the drawing larger and fit it again, never smaller than it was drawn. Pages and
     errors name the folder, and not where it lies."""
     (tmp_path / "mine.yaml").write_text(FAULTY)
+    (tmp_path / "wrong.yaml").write_text("name: wrong\nextends: nothing\n")
     with serve(make_editing_site(tmp_path)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/charts/files/mine.yaml")
@@ -336,8 +337,8 @@ async def test_a_chart_is_zoomed_and_names_no_place_of_the_server(tmp_path: Path
             await expect(percent).to_have_text("100 %")
             await page.press("body", "?")
             await expect(page.locator("#keys-dialog")).to_be_visible()
-            for path in ("/charts/files/mine.yaml", "/charts/edit?file=mine.yaml", "/charts/files/no.yaml"):
-                await page.goto(url + path)
+            for path in ("files/mine.yaml", "edit?file=mine.yaml", "files/no.yaml", "files/wrong.yaml"):
+                await page.goto(f"{url}/charts/{path}")
                 text = await page.content()
                 assert tmp_path.name in text
                 assert str(tmp_path.parent) not in text
