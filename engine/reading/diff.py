@@ -8,15 +8,19 @@ identified by their order of appearance, not by their ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.read_records import AskedEffect, ReadRecord, read_conversation
-from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
+from toolchart.states.canonical_json import (
+    encode_canonical_text,
+    find_first_difference,
+    find_json_differences,
+)
 from toolchart.states.events import CallsStarted, CallSubmitted, Continued, Forked
 from toolchart.states.ports import Store
 
@@ -73,6 +77,14 @@ class AlignedSteps(msgspec.Struct, frozen=True, kw_only=True):
     right: ReadRecord | None
     is_equal: bool = False
 
+    def list_differences(self) -> list[tuple[str, Any, Any]]:
+        """Every innermost place where both steps differ: its JSON pointer and both values, `ABSENT` where one
+        step has no such value. Empty where there is only one step."""
+        if self.left is None or self.right is None or self.is_equal:
+            return []
+        left, right = (_describe_compared(record, {}) for record in (self.left, self.right))
+        return list(find_json_differences(left, right))
+
 
 class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of two conversations."""
@@ -100,26 +112,39 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     def align_rest(self) -> list[AlignedSteps]:
         """The records after the common ones, side by side: equal steps beside each other, also after one
-        conversation took a detour. Beyond 2,000 records they stand beside each other by their order."""
+        conversation took a detour; and of the others those with the same event. Beyond 2,000 records they
+        stand beside each other by their order."""
         if max(len(self.left_rest), len(self.right_rest)) > _MAX_ALIGNED:
-            return self._pair(0, len(self.left_rest), 0, len(self.right_rest))
+            return _pair(self.left_rest, self.right_rest)
         left_texts, right_texts = (
             # Fresh names of calls in each record: after a detour the same call has another number.
             [encode_canonical_text(_describe_compared(record, {})) for record in rest]
             for rest in (self.left_rest, self.right_rest)
         )
-        matcher = SequenceMatcher(None, left_texts, right_texts, autojunk=False)
-        return [
-            row
-            for kind, left_start, left_end, right_start, right_end in matcher.get_opcodes()
-            for row in self._pair(left_start, left_end, right_start, right_end, is_equal=kind == "equal")
-        ]
+        rows: list[AlignedSteps] = []
+        for kind, a, b, c, d in SequenceMatcher(None, left_texts, right_texts, autojunk=False).get_opcodes():
+            old, new = self.left_rest[a:b], self.right_rest[c:d]
+            rows += _pair(old, new, is_equal=True) if kind == "equal" else _pair_by_event(old, new)
+        return rows
 
-    def _pair(
-        self, left_start: int, left_end: int, right_start: int, right_end: int, *, is_equal: bool = False
-    ) -> list[AlignedSteps]:
-        pairs = zip_longest(self.left_rest[left_start:left_end], self.right_rest[right_start:right_end])
-        return [AlignedSteps(left=old, right=new, is_equal=is_equal) for old, new in pairs]
+
+def _pair_by_event(left: Sequence[ReadRecord], right: Sequence[ReadRecord]) -> list[AlignedSteps]:
+    """Unequal steps: those with the same event beside each other, first of all where both begin to differ;
+    the others by their order."""
+    names = [[record.event_type for record in side] for side in (left, right)]
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*names, strict=False)))
+    opcodes = SequenceMatcher(None, names[0][alike:], names[1][alike:], autojunk=False).get_opcodes()
+    return _pair(left[:alike], right[:alike]) + [
+        row
+        for _, a, b, c, d in opcodes
+        for row in _pair(left[alike + a : alike + b], right[alike + c : alike + d])
+    ]
+
+
+def _pair(
+    left: Sequence[ReadRecord], right: Sequence[ReadRecord], *, is_equal: bool = False
+) -> list[AlignedSteps]:
+    return [AlignedSteps(left=old, right=new, is_equal=is_equal) for old, new in zip_longest(left, right)]
 
 
 def compare_conversations(store: Store, left: str, right: str) -> ConversationDiff:

@@ -17,12 +17,20 @@ from toolchart.engine.log.record import read_hash
 from toolchart.states.events import (
     CONFIGURATION_TYPES,
     AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answered,
     CallsStarted,
     Configured,
     Decided,
+    Elapsed,
     Failed,
     Forked,
     Replied,
+    Returned,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
 )
 from toolchart.states.ports import Store
 
@@ -302,16 +310,25 @@ def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator
     """The steps from a number on, up to the first one that cannot be read."""
     for line in store.read_lines(conversation, start):
         try:
-            yield _decode_view(line)
+            yield _read_step(line)
         except (msgspec.DecodeError, UnicodeError):
-            # Half a pair of surrogates is valid JSON, which this decoder refuses: a page shows U+FFFD.
-            halves = _SURROGATE.sub(lambda match: match[1] or rb"\ufffd", line)
-            if halves == line:
-                return
-            try:
-                yield _decode_view(halves)
-            except (msgspec.DecodeError, UnicodeError):
-                return
+            return
+
+
+def _read_step(line: bytes) -> StepView:
+    """A stored record as a page draws it.
+
+    Raises:
+        msgspec.DecodeError, UnicodeError: it cannot be read.
+    """
+    try:
+        return _decode_view(line)
+    except (msgspec.DecodeError, UnicodeError):
+        # Half a pair of surrogates is valid JSON, which this decoder refuses: a page shows U+FFFD.
+        halves = _SURROGATE.sub(lambda match: match[1] or rb"\ufffd", line)
+        if halves == line:
+            raise
+        return _decode_view(halves)
 
 
 class _Table:
@@ -438,6 +455,82 @@ def _add_rare(columns: StepColumns, place: int, step: StepView) -> None:
         columns.failed.append(place)
     if step.ended is not None:
         columns.ended.append(place)
+
+
+class StepText(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the words of the trace."""
+
+    kind: str
+    """`turn`, `model`, `tool`, `person`, `child`, `timer`; `quiet` for what leads from one to the next."""
+    name: str
+    """Who did something: a model, a tool, an agent; or what happened."""
+    detail: str
+    """Arguments, results, answers: in at most 160 characters."""
+    has_failed: bool = False
+
+
+class StepWriter:
+    """Writes the steps of a conversation in the words of the trace. Steps come in order: a result is named by
+    the call that asked for it."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[str, str]] = {}  # name and arguments
+        self._model = ""
+
+    def write(self, line: bytes) -> StepText:
+        """The text of a stored record.
+
+        Raises:
+            msgspec.DecodeError, UnicodeError: the line cannot be read as a step.
+        """
+        step = _read_step(line)
+        event = step.event
+        name, detail = event.type.replace("_", " "), _describe_event(event)
+        if event.settings is not None:
+            self._model = str(event.settings.model or "")
+            name = f"turn {step.turn}"
+        elif event.reply is not None:
+            name = str(event.reply.model or "") or self._model or name
+            calls = [self._note_call(step, index, call) for index, call in enumerate(event.reply.tool_calls)]
+            detail = _cut(" ".join(text for text in (", ".join(calls), detail) if text))
+        elif event.call_id:
+            tool, arguments = self._calls.get(str(event.call_id), (str(event.call_id), ""))
+            name, detail = self._describe_call(event, tool, arguments, detail)
+        elif event.person:
+            detail = " · ".join(text for text in (f"by {event.person}", detail) if text)
+        return StepText(
+            kind=_KINDS.get(event.type, "quiet"), name=name, detail=detail, has_failed=event.has_failed
+        )
+
+    def _note_call(self, step: StepView, index: int, call: StepCall) -> str:
+        """Keep the call of a reply for its result; its text."""
+        key = step.calls[index] if index < len(step.calls) else str(call.id)
+        name, arguments = self._calls[key] = (str(call.name), _describe_arguments(call))
+        return f"→ {name}({arguments})"
+
+    def _describe_call(self, event: StepEvent, tool: str, arguments: str, said: str) -> tuple[str, str]:
+        if event.approved is not None:
+            decider = f"by {event.person}" if event.person else "by a rule"
+            parts = (decider, said, f"{tool}({arguments})")
+            return "approved" if event.approved else "denied", " · ".join(part for part in parts if part)
+        outcome = "" if event.outcome == "succeeded" else str(event.outcome)
+        return tool, " · ".join(part for part in (outcome, said) if part)
+
+
+_KINDS = {
+    TurnStarted.TYPE: "turn",
+    Replied.TYPE: "model",
+    Failed.TYPE: "model",
+    ToolFinished.TYPE: "tool",
+    Returned.TYPE: "tool",
+    Decided.TYPE: "person",
+    Answered.TYPE: "person",
+    UserSaid.TYPE: "person",
+    AgentFinished.TYPE: "child",
+    AgentFailed.TYPE: "child",
+    AgentRested.TYPE: "child",
+    Elapsed.TYPE: "timer",
+}
 
 
 def _read_number(value: Any) -> float | None:

@@ -71,3 +71,27 @@ def test_an_unchanged_fork_has_no_difference(at: int) -> None:
     engine = run_turn(store, "a", *replies)
     engine.conversation("a").fork(at=at, name="b", from_log=True)
     assert compare_conversations(store, "a", "b").first is None
+
+
+def test_unequal_steps_stand_beside_those_with_the_same_event() -> None:
+    """Where both begin to differ their steps stand beside each other, and each pair says all that differs in
+    it; a step that has no like on the other side stands alone."""
+    store = MemoryStore()
+    engine = run_turn(store, "a", agents.reply_with_calls(("echo", {"text": "hi"})), "done", "again")
+    run_turn(store, "b", "at once", "again")
+    engine.run("more", conversation="a")
+    agents.make_engine(["again"], log=store, chart="tool_loop").run("other", conversation="b")
+    rows = compare_conversations(store, "a", "b").align_rest()
+    pairs = [(row.left and row.left.event_type, row.right and row.right.event_type) for row in rows]
+    assert pairs == [
+        ("replied", "replied"),
+        ("reviewed", None),
+        ("tool_finished", None),
+        ("replied", None),
+        ("turn_started", "turn_started"),
+        ("replied", "replied"),
+    ]
+    differences = {pointer: (left, right) for pointer, left, right in rows[4].list_differences()}
+    assert differences["/event/message"] == ("more", "other")
+    assert rows[5].is_equal
+    assert rows[1].list_differences() == rows[5].list_differences() == []

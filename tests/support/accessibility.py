@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,14 @@ def _load_script() -> str:
     return AXE.read_text("utf-8")
 
 
-async def list_serious_violations(page: Any, impacts: Collection[str] = ("serious", "critical")) -> list[str]:
-    """What axe finds on a page that keeps somebody from using it: rule and element."""
+async def list_violations(page: Any) -> list[str]:
+    """What axe finds on a page that makes it harder for somebody, all but what it calls minor: rule and
+    element."""
     # Not a script element: the pages' policy forbids inline scripts.
     await page.evaluate(_load_script())
     return [
         f"{row['id']}: {node}"
         for row in await page.evaluate(_RUN)
-        if row["impact"] in impacts
+        if row["impact"] != "minor"
         for node in row["nodes"]
     ]

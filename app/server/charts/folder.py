@@ -80,6 +80,8 @@ class ChartFolder:
             raise SpecError(
                 f"--edit {self.path}: {error.strerror}", hint="name a folder that exists: --edit charts"
             ) from None
+        self.name = self.path.resolve().name
+        """What pages and answers call the folder: where it lies on the server is nobody's business."""
         self._lock = threading.Lock()
         self._saves: dict[str, _Save] = {}
 
@@ -107,7 +109,7 @@ class ChartFolder:
         _require_name(name)
         data = self._read_plain_file(name)
         if data is None or not _looks_like_chart(data) or _classify_document(data) == "agent":
-            raise Refusal(404, f"there is no chart {name!r} in {self.path}")
+            raise Refusal(404, f"there is no chart {name!r} in {self.name}")
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
@@ -157,7 +159,7 @@ class ChartFolder:
             except FileExistsError:
                 raise _refuse_existing(name) from None
             except OSError as error:
-                raise Refusal(409, f"{self.path / name} cannot be written: {error.strerror}") from None
+                raise Refusal(409, f"{self.name}/{name} cannot be written: {error.strerror}") from None
             save = _Save(
                 by=by, at=datetime.now(UTC).isoformat(timespec="seconds"), digest=_compute_digest(data)
             )
@@ -186,14 +188,14 @@ class ChartFolder:
             return None
         except OSError as error:
             reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-            raise Refusal(409, f"{self.path / name} cannot be opened: {reason}") from None
+            raise Refusal(409, f"{self.name}/{name} cannot be opened: {reason}") from None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise Refusal(409, f"{self.path / name} cannot be opened: it is no plain file")
+            raise Refusal(409, f"{self.name}/{name} cannot be opened: it is no plain file")
         with open(descriptor, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise Refusal(409, f"{self.path / name} is larger than {MAX_FILE_BYTES:,} bytes")
+            raise Refusal(409, f"{self.name}/{name} is larger than {MAX_FILE_BYTES:,} bytes")
         return data
 
     def _refuse_agent_name(self, name: str) -> None:

@@ -59,7 +59,7 @@ async def list_charts(request: Request) -> Response:
             "shipped": list_shipped_charts(),
             "files": files,
             "is_complete": is_complete,
-            "folder": str(folder.path) if folder else None,
+            "folder": folder.name if folder else None,
             "may_save": folder is not None and get_access(request).may("edit"),
         }
     )

@@ -145,12 +145,13 @@ def _build_resolver(folder: str) -> Callable[[str], str]:
                 f"no chart {name[:80]!r} is known here: without --edit only those that ship",
                 hint=suggest_name(name, list_shipped_charts()),
             )
+        opened = ChartFolder(folder)
         try:
-            return ChartFolder(folder).read(name).text
+            return opened.read(name).text
         except Refusal as refusal:
             raise SpecError(
                 refusal.message,
-                hint=f"extend one of {', '.join(list_shipped_charts())}, or a file of {folder}",
+                hint=f"extend one of {', '.join(list_shipped_charts())}, or a file of {opened.name}",
             ) from None
 
     return resolve

@@ -49,7 +49,7 @@ async def show_editor(request: Request) -> Response:
         chart=chart,
         may_edit=access.may("edit"),
         no_saving=_explain_no_saving(has_folder=folder is not None, may_edit=access.may("edit")),
-        folder=str(folder.path) if folder else "",
+        folder=folder.name if folder else "",
         words=list_words(),
     )
 

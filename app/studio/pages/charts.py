@@ -71,7 +71,7 @@ async def _show(
         names=list_shipped_charts(),
         files=files,
         is_complete=is_complete,
-        folder=str(folder.path) if folder else "",
+        folder=folder.name if folder else "",
         edit_path=f"/charts/edit{origin}" if get_access(request).may("edit") else "",
         subject=subject,
         **{"problem": None, "saved": "", **values},

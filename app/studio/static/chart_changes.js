@@ -87,12 +87,12 @@ function listUnequalRows(old, fresh) {
 }
 
 const SENTENCES = [
-  ["states", "added", "New states, drawn green", ", "],
-  ["states", "removed", "States that are gone, drawn red", ", "],
-  ["states", "changed", "States that do something else, drawn amber", ", "],
-  ["rows", "added", "New transitions, drawn green", "; "],
-  ["rows", "removed", "Transitions that are gone, drawn red", "; "],
-  ["rows", "changed", "Changed transitions, drawn amber", "; "],
+  ["states", "added", "New states, drawn blue", ", "],
+  ["states", "removed", "States that are gone, drawn dashed", ", "],
+  ["states", "changed", "States that do something else, drawn on yellow", ", "],
+  ["rows", "added", "New transitions, drawn blue", "; "],
+  ["rows", "removed", "Transitions that are gone, drawn dashed", "; "],
+  ["rows", "changed", "Changed transitions, drawn thick", "; "],
 ];
 
 export function describeChanges(found) {

@@ -96,11 +96,11 @@ function describeMove(step) {
 
 function describeStep(step) {
   const guards = Object.entries(step.guards).map(([text, truth]) => make("li", {},
-    make("span", { class: `badge ${truth ? "good" : "bad"}` }, truth ? "true" : "false"), " ", make("code", {}, text)));
+    make("span", { class: truth ? "truth held" : "truth" }, truth ? "true" : "false"), " ", make("code", {}, text)));
   return [
     make("p", {}, make("strong", {}, step.event), ...describeMove(step),
       step.asks.length ? `, which asks for ${step.asks.join(", ")}` : "", "."),
-    guards.length ? make("ul", { class: "plain", "aria-label": "Guards" }, ...guards) : make("p", { class: "hint" }, "No guard was asked."),
+    guards.length ? make("ul", { class: "plain guards", "aria-label": "Guards" }, ...guards) : make("p", { class: "hint" }, "No guard was asked."),
     make("details", {}, make("summary", {}, "What the event brought"), showJson(step.brought)),
   ];
 }

@@ -143,7 +143,7 @@ function makeLine() {
     cost: make("span", { class: "figure cost" }), time: make("span", { class: "figure time" }) };
   parts.what = make("span", { class: "what" }, parts.fold, parts.dot, parts.name, parts.detail);
   const line = make("div", { class: "line", role: "treeitem" }, parts.seq, parts.what,
-    make("span", { class: "bar", "aria-hidden": "true" }, parts.bar), parts.tokens, parts.cost, parts.time);
+    make("span", { class: "track", "aria-hidden": "true" }, parts.bar), parts.tokens, parts.cost, parts.time);
   line.parts = parts;
   return line;
 }

@@ -11,7 +11,7 @@ function showBadge() {
   const badge = document.getElementById("bench-badge");
   const isTested = status && status.totalTests > 0;
   badge.textContent = option?.dataset.tools === "no" ? "no tools" : isTested && status.validated ? "validated" : "not validated";
-  badge.className = `badge ${isTested && status.validated ? "good" : option?.dataset.tools === "no" ? "bad" : "warn"}`;
+  badge.className = `badge ${isTested && status.validated ? "good" : "warn"}`;
   badge.title = isTested
     ? `${status.successCount} of ${status.totalTests} tests succeeded; last test ${status.lastTestedAt}`
     : "not tested yet";
@@ -20,7 +20,7 @@ function showBadge() {
 function showOutcome(place, answer) {
   const calls = answer.tool_calls.map((call) => make("li", { class: "card call" },
     make("h4", {}, call.tool, " ",
-      make("span", { class: `badge ${call.result.success ? "good" : "bad"}` }, call.outcome ?? "")),
+      make("span", { class: `badge ${call.result.success ? "" : "bad"}` }, call.outcome ?? "")),
     make("p", { class: "hint" }, `iteration ${call.iteration}, ${call.execution_time_ms.toFixed(1)} ms`),
     make("h5", {}, "Arguments"), showJson(call.params),
     make("h5", {}, "Result"), showJson(call.result.success ? call.result.result : call.result.error)));
@@ -81,7 +81,7 @@ function addForm(card) {
     result.replaceChildren("Running...");
     try {
       const answer = await request(`/api/tools/${encodeURIComponent(card.dataset.tool)}/run`, { arguments: args, approved });
-      const outcome = make("span", { class: `badge ${answer.success ? "good" : "bad"}` }, answer.outcome);
+      const outcome = make("span", { class: `badge ${answer.success ? "" : "bad"}` }, answer.outcome);
       result.replaceChildren(make("p", {}, outcome, ` ${answer.execution_time_ms.toFixed(1)} ms`),
         showJson(answer.success ? answer.result : answer.error));
     } catch (error) {

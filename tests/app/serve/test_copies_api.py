@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
@@ -81,17 +83,62 @@ async def test_equal_runs_have_no_difference() -> None:
 
 
 async def test_the_page_of_a_comparison_shows_both() -> None:
-    """Both sides are shown with events, states and details, and the first difference with its place."""
+    """Both sides are shown step by step in the words of the trace, and the first difference in a sentence
+    with its place."""
     async with open_client(make_site(await make_two())) as client:
         page = await client.get("/conversations/c1/diff?with=c2")
     for part in (
         "The first difference",
+        "The same for 5 steps, then A calls echo, and B calls calculator.",
+        "/event/reply/tool_calls/0/",
         "5 steps in common",
         "only right",
-        "calculator",
-        "/conversations/c2",
+        "→ calculator(expression=&#34;1+1&#34;)",
+        'href="/conversations/c2#5"',
     ):
         assert part in page.text
+
+
+COMPARED: dict[str, tuple[list[Any], list[Any], str]] = {
+    "arguments": (
+        [reply_with_calls(("echo", {"text": "a"})), "done"],
+        [reply_with_calls(("echo", {"text": "b"})), "done"],
+        "The same for 2 steps, then A calls echo with text a, and B with text b.",
+    ),
+    "an argument that is missing": (
+        [reply_with_calls(("weather", {"city": "Oslo", "days": 2})), "done"],
+        [reply_with_calls(("weather", {"city": "Oslo"})), "done"],
+        "The same for 2 steps, then A calls weather with days 2, and B without days.",
+    ),
+    "answers": (["yes"], ["no"], "The same for 2 steps, then in A m says yes, and in B m says no."),
+    "nothing": (["yes"], ["yes"], "Both are the same in all of their 3 steps."),
+}
+"""By what differs: the replies of both sides, and the sentence."""
+
+
+@pytest.mark.parametrize("case", COMPARED)
+async def test_a_comparison_says_in_a_sentence_what_differs(case: str) -> None:
+    """The sentence names what each side did first that the other did not."""
+    left, right, sentence = COMPARED[case]
+    engine = make_engine(left)
+    await engine.arun("hi", conversation="c1")
+    other = make_engine(right, log=engine.store)
+    await other.arun("hi", conversation="c2")
+    async with open_client(make_site(engine)) as client:
+        page = await client.get("/conversations/c1/diff?with=c2")
+    assert sentence in " ".join(page.text.split())
+
+
+async def test_a_run_that_goes_on_is_compared_with_one_that_has_ended() -> None:
+    """The sentence says which one ends, and what the other does then."""
+    engine = make_engine(["one", "two"])
+    await engine.arun("hi", conversation="c1")
+    await engine.conversation("c1").afork(name="f")
+    await engine.arun("and then?", conversation="f")
+    async with open_client(make_site(engine)) as client:
+        page = await client.get("/conversations/c1/diff?with=f")
+    assert "The same for 3 steps, then A ends and B goes on: turn 2 and then?." in page.text
+    assert "3 steps in common, the same records" in page.text
 
 
 @pytest.mark.parametrize(("query", "status"), [("", 400), ("?with=nope", 404)])

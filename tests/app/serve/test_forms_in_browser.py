@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
-from accessibility import HAS_AXE, list_serious_violations
+from accessibility import HAS_AXE, list_violations
 from agents import make_engine, make_spec
 from browser import CHROMIUM, open_browser, sign_in, wait_for_value
 from effort import IS_LONG
@@ -111,7 +111,7 @@ async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> Non
             await expect(page.locator("#count")).to_have_text("1 question waits")
             await expect(page.locator(".pane .facts")).to_contain_text("then the chart goes to error")
             if HAS_AXE:
-                assert await list_serious_violations(page) == []
+                assert await list_violations(page) == []
             await page.get_by_label("Your name (needed)").focus()
             await page.keyboard.type("A")
             await press(page, "Enter")

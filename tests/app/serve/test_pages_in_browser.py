@@ -68,7 +68,7 @@ async def test_the_test_bench_and_a_single_tool(tmp_path: Path) -> None:
             await card.locator(".try summary").click()
             await card.locator("input").fill("hello")
             await card.locator("button").click()
-            await card.locator(".result .badge.good").wait_for()
+            await card.locator(".result .badge", has_text="succeeded").wait_for()
             await expect(card.locator(".result pre")).to_contain_text("hello")
 
 
@@ -426,7 +426,7 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                 await page.wait_for_load_state("load")
                 if path.endswith(("c1", "approvals")):
                     await page.locator(
-                        "#step pre, #log .call .name, .pane:not([hidden]) .arguments"
+                        "#step .said, #log .call .name, .pane:not([hidden]) .arguments"
                     ).first.wait_for()
                 planted = await page.locator(
                     "#planted, main img, main script, main b, main u, main i, a[href^=javascript]"
@@ -508,6 +508,6 @@ async def test_a_double_click_runs_a_tool_once(tmp_path: Path) -> None:
             await button.dblclick()
             await expect(button).to_be_disabled()
             may_go.set()
-            await card.locator(".result .badge.good").wait_for()
+            await card.locator(".result .badge", has_text="succeeded").wait_for()
             await expect(button).to_be_enabled()
             assert len(requests) == 1

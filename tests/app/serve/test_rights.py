@@ -318,6 +318,6 @@ async def test_pages_offer_what_a_token_may_change() -> None:
         client.headers["Authorization"] = "Bearer token-of-owner-for-tests-only"
         own_run = (await client.get("/conversations/planted")).text
         own_tools = (await client.get("/tools")).text
-    assert ("lacks the role debug" in run, run.count(" readonly>")) == (True, 3)
+    assert ("lacks the role debug" in run, run.count(" readonly>")) == (True, 2)
     assert ("lacks the role debug" in own_run, own_run.count(" readonly>")) == (False, 0)
     assert ("Run it alone" in tools, "Run it alone" in own_tools) == (False, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from child_agents import make_parent_chart
 from effort import IS_LONG
 from playwright.async_api import expect
 from served import make_site, serve
+
+from toolchart.engine.log.fork import ForkChanges
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -287,7 +290,7 @@ async def test_a_run_is_forked_in_four_ways_and_compared() -> None:
             await answer.get_by_text("Compare with this run").click()
             await page.get_by_text("The first difference").wait_for()
             await expect(page.locator("main")).to_contain_text("changed")
-            await page.locator("thead a", has_text=name).click()
+            await page.locator(".sides a", has_text=name).click()
             await page.locator("#origin", has_text="fork of c1").wait_for()
             name = await edit(1, "something else")
             assert engine.conversation(name).read_turn().content == "anew"
@@ -304,6 +307,46 @@ async def test_a_run_is_forked_in_four_ways_and_compared() -> None:
             await expect(page.locator("#forks li")).to_have_count(4)
             await page.locator("#forks a", has_text="Compare").first.click()
             await page.wait_for_url("**/diff?with=*")
+
+
+async def test_a_comparison_is_read_by_keys() -> None:
+    """Keys lead from difference to difference, whose values stand below, and open a step in its run: of what
+    a fork shares, in the run that recorded it. The address names the chosen row."""
+    engine = make_engine([ask_for("a"), "recorded", "again", "other"])
+    await engine.arun("hi", conversation="c1")
+    await engine.arun("more", conversation="c1")
+    async with engine:
+        changes = ForkChanges(arguments={"call_1_0_0": {"text": "changed"}})
+        await engine.conversation("c1").afork(changes=changes, name="f")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations/c1/diff?with=f")
+            await page.locator("#comparison[data-ready]").wait_for()
+            values = page.locator(".values:visible")
+            await expect(values).to_have_count(1)
+            for text in ("/event/reply/tool_calls/0/arguments/text", "changed"):
+                await expect(values).to_contain_text(text)
+            chosen = page.locator('.pair[aria-selected="true"]')
+            first = await chosen.get_attribute("id")
+            await press(page, "j")
+            assert await chosen.get_attribute("id") != first
+            await expect(values).to_have_count(1)
+            assert page.url.endswith(f"#{await chosen.get_attribute('id')}")
+            await press(page, "k")
+            assert await chosen.get_attribute("id") == first
+            await press(page, "k")
+            await expect(chosen).to_have_class(re.compile("only-left"))
+            await press(page, "o")
+            await expect(page.locator(".common li:visible")).to_have_count(2)
+            await page.locator(".common li a").nth(1).click()
+            await page.wait_for_url("**/conversations/c1#1")
+            await page.goto(f"{url}/conversations/c1/diff?with=f")
+            await page.locator("#comparison[data-ready]").wait_for()
+            await press(page, "?")
+            await expect(page.locator("#key-list dt")).to_have_count(10)
+            await page.keyboard.press("Escape")
+            await press(page, "b")
+            await page.wait_for_url("**/conversations/f#1")
 
 
 async def test_an_edit_that_is_no_json_forks_nothing() -> None:
