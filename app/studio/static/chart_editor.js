@@ -144,6 +144,8 @@ function showDrawing() {
   if (!svg) {
     if (afterMarks === null) {
       after.replaceChildren(make("p", { class: "empty" }, report.problem ? "The drawing comes when the text is a chart." : report.no_svg));
+    } else {
+      byId("changes").textContent = "After, in the dashed frame, is the newest text that could be drawn.";
     }
     return;
   }
