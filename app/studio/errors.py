@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal, describe_error, make_error_answer
+from toolchart.app.server.conversations.approvals import get_known_count
 from toolchart.app.server.endpoints import SIGN_IN_PATH, find_access
 from toolchart.app.server.site import describe_target, get_request_id, get_site
 from toolchart.app.studio.rendering import PAGES, render_page
@@ -151,6 +152,7 @@ def _describe_page(request: Request, view: ErrorView) -> dict[str, Any]:
         "here": "",
         "agent": site.engine.spec.name or site.settings.source or "agent",
         "access": access,
+        "waiting": (get_known_count(site, access) or 0) if access is not None else 0,
     }
 
 

@@ -31,7 +31,11 @@ pytestmark = [
 
 COMPARISON = "/conversations/asks/diff?with=over"
 
-READY = {"/approvals": ".pane:not([hidden]) button.approve", "/conversations/asks": "#step p", "/chat/asks": "article.call"}
+READY = {
+    "/approvals": ".pane:not([hidden]) button.approve",
+    "/conversations/asks": "#step p",
+    "/chat/asks": "article.call",
+}
 """What is there when the script of a page has filled it."""
 
 PATHS = (
