@@ -152,7 +152,7 @@ def _describe_page(request: Request, view: ErrorView) -> dict[str, Any]:
         "here": "",
         "agent": site.engine.spec.name or site.settings.source or "agent",
         "access": access,
-        "waiting": get_known_count(site, access) or 0 if access is not None else 0,
+        "waiting": (get_known_count(site, access) or 0) if access is not None else 0,
     }
 
 

@@ -58,7 +58,9 @@ async def show_run(request: Request) -> Response:
 
 def _get_reader(request: Request) -> ConfigurationReader:
     """What the server has read of charts: of a long run no record is read twice for them."""
-    reader: ConfigurationReader = get_site(request).running.setdefault("recorded configurations", ConfigurationReader())
+    reader: ConfigurationReader = get_site(request).running.setdefault(
+        "recorded configurations", ConfigurationReader()
+    )
     return reader
 
 

@@ -2,7 +2,7 @@
 // why the chart went where it went, figures, and the record as it is stored. What a fork may change is edited here.
 
 import { conversationPath, make, nameDecider, request, showJson } from "/static/api.js";
-import { makeDecisionForm } from "/static/decision_form.js";
+import { listFacts, makeDecisionForm, showFacts } from "/static/decision_form.js";
 import { showParts } from "/static/parts.js";
 import { formatCost, formatCount, formatSeconds } from "/static/run_trace.js";
 import { makeSchemaForm } from "/static/schema_form.js";
@@ -118,8 +118,8 @@ export class Inspector {
     const question = this.waiting.questions.find((item) => !row.call && item.effect === row.name);
     const note = make("p", { class: "problem", role: "alert" });
     if (call) {
-      return [section("Waits for a decision", make("p", {}, make("strong", {}, call.tool)), showJson(call.params ?? {}), note,
-        ...this.offerDecision(conversation, call, note))];
+      return [section("Waits for a decision", make("p", {}, make("strong", {}, call.tool)),
+        make("dl", { class: "facts" }, ...showFacts(listFacts(call))), note, ...this.offerDecision(conversation, call, note))];
     }
     if (question) {
       const submit = async (content) => {
@@ -134,25 +134,19 @@ export class Inspector {
 
   offerDecision(conversation, call, note) {
     if (!this.rights.mayApprove) {
-      return [make("p", { class: "hint" }, "Your token lacks the role approve.")];
+      return [showJson(call.params ?? {}), make("p", { class: "hint" }, "Your token lacks the role approve.")];
     }
-    let isSent = false;
     const decide = async (decision) => {
-      if (isSent) {
-        return;
-      }
-      isSent = true;
       note.textContent = "";
       try {
         await request(conversationPath(call.conversation || conversation, "/decisions?wait=false"), { call_id: call.id, ...decision });
         this.decided();
       } catch (error) {
-        isSent = false;
         note.textContent = error.message;
       }
     };
-    return makeDecisionForm({ tool: call.tool, params: call.params ?? {}, runs: call.runs, why: call.reason, decide,
-      complain: (text) => { note.textContent = text; } });
+    const form = makeDecisionForm({ tool: call.tool, params: call.params ?? {}, decide, complain: (text) => { note.textContent = text; } });
+    return [form.values, form.bar];
   }
 
   // -- what was said ---------------------------------------------------------------------------------

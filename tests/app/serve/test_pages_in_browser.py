@@ -276,7 +276,7 @@ async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) ->
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
             page = await sign_in(context, url, "/conversations")
-            await page.get_by_role("link", name="c1", exact=True).first.click()
+            await page.get_by_role("link", name="c1 hi", exact=True).first.click()
             await page.wait_for_selector("#verified.good")
             await page.wait_for_selector('#diagram .current[data-state="finished"]')
             await page.press("body", "ArrowLeft")
