@@ -108,7 +108,7 @@ WATCH_SHIFTS = """
 """Counts in `shifts` how much of a page moves by itself. Source: Layout Instability, W3C draft."""
 
 MOST_SHIFTED = 0.02
-MORE_SHIFTED = {"/conversations/asks": 0.06, "/chat/asks": 0.5, "/approvals": 0.2}
+MORE_SHIFTED = {"/conversations/asks": 0.06}
 """Pages on which more moves: what they ask for after the first paint pushes other parts down."""
 SETTLED_MS = 500
 
