@@ -35,7 +35,7 @@ const overview = new Overview(byId("overview"), (turn, share) => {
   const row = rows.findLast((item) => item.from <= time) ?? turn;
   chooseRow(row);
 });
-const inspector = new Inspector(byId("step"), { ...rights, changed: showEdits, decided: () => setTimeout(refresh, SOON_MS) });
+const inspector = new Inspector(byId("step"), { ...rights, changed: showEdits, decided: () => setTimeout(refresh, SOON_MS), fork: () => forkEdits() });
 
 // -- what is seen ------------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ new Keys([
   [["-"], "make the chart smaller", () => chart.zoom(1 / 1.2)],
   [["0"], "fit the chart", () => chart.fit()],
   [["?"], "these keys", () => openDialog("keys")],
-  [["Enter"], "fork with the edits; without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
+  [["Enter"], "fork with the edits (in a field: Ctrl+Enter); without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
   ...(root.dataset.shared ? fileKeys : serverKeys),
 ]);
 

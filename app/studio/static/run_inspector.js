@@ -32,11 +32,12 @@ function showText(text, kind = "") {
 }
 
 export class Inspector {
-  constructor(place, { mayChat, mayDebug, mayApprove, changed, decided }) {
+  constructor(place, { mayChat, mayDebug, mayApprove, changed, decided, fork }) {
     this.place = place;
     this.rights = { mayChat, mayDebug, mayApprove };
     this.changed = changed;
     this.decided = decided;
+    this.fork = fork;
     this.records = new Map();
     this.edits = new Map();   // name of what is edited -> {kind, seq, call, value}
     this.waiting = { approvals: [], questions: [] };
@@ -238,6 +239,7 @@ export class Inspector {
         area.classList.toggle("edited", this.edits.has(key));
         this.changed();
       });
+      area.addEventListener("keydown", (event) => this.pressInField(event));
       area.classList.toggle("edited", Boolean(edited));
       place.replaceChildren(area);
       return area;
@@ -248,6 +250,16 @@ export class Inspector {
       place.append(shown, make("button", { type: "button", class: "bare edit-here", "aria-label": `Edit the ${edit.kind}`, onclick: () => open().focus() }, "Edit"));
     }
     return place;
+  }
+
+  // Ctrl+Enter forks with what was edited; Escape leaves the field, so that letters are keys again.
+  pressInField(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      this.fork();
+    } else if (event.key === "Escape") {
+      this.place.focus();
+    }
   }
 
   editFirst() {
