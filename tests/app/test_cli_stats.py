@@ -78,8 +78,10 @@ def test_stats_of_tools_have_outcomes(log: str, run_cli: RunCli) -> None:
     assert rows == {"echo": {"succeeded": 1}, "weather": {"failed": 1}}
     nothing = run_cli("stats", "--by", "tool", "--where", "state=error", "--log", log)
     assert (nothing.code, nothing.out, "nothing to sum up" in nothing.err) == (0, "", True)
-    wrong = run_cli("stats", "--where", "status=error", "--log", log)
+    wrong = run_cli("stats", "--where", "sate=error", "--log", log)
     assert (wrong.code, "did you mean 'state'" in wrong.err) == (2, True)
+    unknown = run_cli("stats", "--where", "status=eror", "--log", log)
+    assert (unknown.code, "there is no status 'eror'" in unknown.err) == (2, True)
 
 
 def test_runs_show_usage_and_sums(log: str, run_cli: RunCli) -> None:

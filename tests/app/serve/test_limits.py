@@ -41,6 +41,7 @@ FIXED = {
     "_INDEX_S": "how long one slice of the search index takes",
     "_LAST_EVENTS_S": "how a stream is cut off",
     "_LOOK_S": "how often a record is looked for that is about to come",
+    "_MAX_DIFFERENCES": "values that differ in one row of a comparison, which says that there are more",
     "_MAX_CHARACTERS": "of one value on a page, which says that it goes on",
     "_MAX_QUERY": "of a question in the record of a model's score",
     "_PAGE_SIZE": "records that are read from the store at once",
