@@ -176,7 +176,7 @@ export class Overview {
 
   mark(row) {
     this.row = row;
-    this.draw();
+    this.show();
   }
 
   draw() {
@@ -185,9 +185,13 @@ export class Overview {
     }
     const ratio = devicePixelRatio || 1;
     const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    this.canvas.width = width * ratio;
-    this.canvas.height = height * ratio;
-    const context = this.canvas.getContext("2d");
+    // The run is drawn once, beside the page; what is chosen is marked on a copy of it, however long the run is.
+    this.drawn ??= document.createElement("canvas");
+    for (const canvas of [this.canvas, this.drawn]) {
+      canvas.width = width * ratio;
+      canvas.height = height * ratio;
+    }
+    const context = this.drawn.getContext("2d");
     context.scale(ratio, ratio);
     const style = getComputedStyle(this.canvas);
     const colours = Object.fromEntries(Object.keys(LANES).map((kind) => [kind, resolveColour(style, kind)]));
@@ -204,7 +208,21 @@ export class Overview {
         context.fillRect(from * width, lane, Math.max(1, (to - from) * width), 6);
       }
     }
-    this.drawMark(context, style, width, height);
+    this.show();
+  }
+
+  show() {
+    const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
+    if (!this.drawn?.width || !width) {
+      return;
+    }
+    const context = this.canvas.getContext("2d");
+    context.resetTransform();
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.drawImage(this.drawn, 0, 0);
+    const ratio = this.canvas.width / width;
+    context.scale(ratio, ratio);
+    this.drawMark(context, getComputedStyle(this.canvas), width, height);
   }
 
   drawMark(context, style, width, height) {
