@@ -5,7 +5,7 @@ import { conversationPath, make, nameDecider, request } from "/static/api.js";
 import { nameArguments } from "/static/arguments.js";
 import { listFacts, makeDecisionForm, showFacts } from "/static/decision_form.js";
 import { showWaiting } from "/static/nav.js";
-import { offerKeys } from "/static/page_keys.js";
+import { offerKeys } from "/static/keys.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
 const POLL_MS = 3000;
@@ -379,14 +379,14 @@ function approveByKey() {
 }
 
 offerKeys([
-  { keys: ["j"], text: "next in the queue", run: () => move(1), repeats: true },
-  { keys: ["k"], text: "the one before", run: () => move(-1), repeats: true },
-  { keys: ["y"], text: "approve; twice where the risk is high", run: approveByKey },
-  { keys: ["n"], text: "reject: write a reason, Enter sends", run: () => canDecide() && chosen.decision.reason.focus() },
-  { keys: ["e"], text: "change the arguments, Ctrl+Enter approves", run: () => canDecide() && chosen.decision.edit() },
-  { keys: ["l"], text: "later: the next one that waits", run: () => chosen?.isSettling || putOff() },
-  { keys: ["Escape"], text: "leave a field; take a first y back", run: () => chosen && withdrawConfirm(chosen) },
-], document.getElementById("show-keys"));
+  [["j"], "next in the queue", () => move(1), { repeats: true }],
+  [["k"], "the one before", () => move(-1), { repeats: true }],
+  [["y"], "approve; twice where the risk is high", approveByKey],
+  [["n"], "reject: write a reason, Enter sends", () => canDecide() && chosen.decision.reason.focus()],
+  [["e"], "change the arguments, Ctrl+Enter approves", () => canDecide() && chosen.decision.edit()],
+  [["l"], "later: the next one that waits", () => chosen?.isSettling || putOff()],
+  [["Escape"], "leave a field; take a first y back", () => chosen && withdrawConfirm(chosen)],
+]);
 
 place.addEventListener("input", () => { chosen.isTouched = true; });
 place.addEventListener("keydown", (event) => {

@@ -6,7 +6,7 @@ import { keepConversations, showConversations } from "/static/chat_list.js";
 import { renderMarkdown } from "/static/markdown.js";
 import { makeMarkdownWriter } from "/static/markdown_writer.js";
 import { lookForWaiting } from "/static/nav.js";
-import { offerKeys } from "/static/page_keys.js";
+import { offerKeys } from "/static/keys.js";
 import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
@@ -497,11 +497,11 @@ document.getElementById("message").addEventListener("keydown", (event) => {
   }
 });
 offerKeys([
-  { keys: ["m"], text: "write a message", run: () => document.getElementById("message").focus() },
-  { keys: ["Escape"], text: "stop the turn that runs; with an empty message while you write", run: () => isRunning && stop() },
-  { keys: ["Enter"], text: "send the message" },
-  { keys: ["Shift+Enter"], text: "a new line in it" },
-], document.getElementById("show-keys"));
+  [["m"], "write a message", () => document.getElementById("message").focus()],
+  [["Escape"], "stop the turn that runs; with an empty message while you write", () => isRunning && stop()],
+  [["Enter"], "send the message"],
+  [["Shift+Enter"], "a new line in it"],
+]);
 keepConversations(() => conversation);
 if (conversation) {
   log.classList.add("loading");

@@ -1,7 +1,7 @@
 // The page of a comparison: one pair of steps is chosen, its differing values stand below it, and keys lead from
 // difference to difference. The address names the pair.
 
-import { Keys, openDialog } from "/static/run_keys.js";
+import { offerKeys } from "/static/keys.js";
 
 const grid = document.getElementById("pairs");
 const pairs = [...document.querySelectorAll(".pair")];
@@ -66,17 +66,16 @@ grid?.addEventListener("click", (event) => {
   }
 });
 
-new Keys([
-  [["j", "n"], "next difference", () => move(true)],
-  [["k", "N"], "previous difference", () => move(false)],
-  [["ArrowDown"], "next row", () => step(1)],
-  [["ArrowUp"], "previous row", () => step(-1)],
+offerKeys([
+  [["j", "n"], "next difference", () => move(true), { repeats: true }],
+  [["k", "N"], "previous difference", () => move(false), { repeats: true }],
+  [["ArrowDown"], "next row", () => step(1), { repeats: true }],
+  [["ArrowUp"], "previous row", () => step(-1), { repeats: true }],
   [["Home"], "first row", () => goTo(pairs[0])],
   [["End"], "last row", () => goTo(pairs.at(-1))],
   [["Enter", "a"], "open the step in the run A, or in B where A has none", () => open(0)],
   [["b"], "open the step in the run B, or in A where B has none", () => open(1)],
   [["o"], "show or hide the steps in common", () => { if (common) { common.open = !common.open; } }],
-  [["?"], "these keys", () => openDialog("keys")],
 ]);
 if (pairs.length) {
   choose(pairs.find((pair) => `#${pair.id}` === location.hash) ?? pairs[0]);

@@ -1,6 +1,8 @@
 // The list of runs: the search answers while somebody types, and what goes on is kept up to date. The server makes the rows;
 // a list that it sends is put in place of the one that is shown.
 
+import { offerKeys } from "/static/keys.js";
+
 const POLL_MS = 3000;
 const TYPING_MS = 150;
 
@@ -73,21 +75,16 @@ function move(by) {
   }
 }
 
-document.addEventListener("keydown", (event) => {
-  const isField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
-  if (event.altKey || event.ctrlKey || event.metaKey) {
-    return;
-  }
-  if (event.key === "ArrowDown" && event.target === words) {
+offerKeys([
+  [["j", "ArrowDown"], "next run; from the search, the first", () => move(1), { repeats: true }],
+  [["k", "ArrowUp"], "the run before", () => move(-1), { repeats: true }],
+  [["Enter"], "open it"],
+  [["/"], "search", () => words.focus()],
+]);
+words.addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown") {
     event.preventDefault();
     move(1);
-  } else if (!isField) {
-    const actions = { j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), "/": () => words.focus() };
-    const action = actions[event.key];
-    if (action) {
-      event.preventDefault();
-      action();
-    }
   }
 });
 

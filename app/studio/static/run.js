@@ -3,7 +3,7 @@
 import { conversationPath, make, request } from "/static/api.js";
 import { RunChart } from "/static/run_chart.js";
 import { Inspector } from "/static/run_inspector.js";
-import { Keys, openDialog } from "/static/run_keys.js";
+import { offerKeys, openDialog } from "/static/keys.js";
 import { Overview, TraceList } from "/static/run_list.js";
 import { Panes } from "/static/run_panes.js";
 import { Steps } from "/static/run_steps.js";
@@ -102,11 +102,15 @@ function choose(own, seq, row = findRow(own, seq)) {
   if (own === steps) {
     chart.show(steps, seq);
   }
-  byId("position").textContent = own === steps ? `${seq + 1} of ${steps.to}` : `${seq} of ${own.conversation}`;
+  showPosition();
   choice.open = own === steps ? trace.rows.filter((item) => item.begin <= seq && item.kind !== "turn" && item.kind !== "quiet" &&
     (item.to === null || item.seq > seq)).slice(0, 20) : null;
   nameStep();
   return inspector.show(choice);
+}
+
+function showPosition() {
+  byId("position").textContent = choice.isChild ? `${choice.seq} of ${choice.steps.conversation}` : `${choice.seq + 1} of ${steps.to}`;
 }
 
 let naming = null;
@@ -301,17 +305,17 @@ const serverKeys = [
 ];
 const fileKeys = [[["m"], "about this file", () => openDialog("more")]];
 
-new Keys([
-  [["j", "ArrowDown"], "next row", () => move(1)],
-  [["k", "ArrowUp"], "row before", () => move(-1)],
-  [[".", "ArrowRight"], "next record", () => stepBy(1)],
-  [[",", "ArrowLeft"], "record before", () => stepBy(-1)],
+offerKeys([
+  [["j", "ArrowDown"], "next row", () => move(1), { repeats: true }],
+  [["k", "ArrowUp"], "row before", () => move(-1), { repeats: true }],
+  [[".", "ArrowRight"], "next record", () => stepBy(1), { repeats: true }],
+  [[",", "ArrowLeft"], "record before", () => stepBy(-1), { repeats: true }],
   [["Home"], "first row", () => chooseRow(visible[0], false)],
   [["End", "G"], "last row", () => chooseRow(visible.at(-1), false)],
-  [["]"], "next turn", () => moveToTurn(1)],
-  [["["], "turn before", () => moveToTurn(-1)],
-  [["n"], "next failure", () => moveTo(visible.filter((row) => row.isFailed), true)],
-  [["N"], "failure before", () => moveTo(visible.filter((row) => row.isFailed), false)],
+  [["]"], "next turn", () => moveToTurn(1), { repeats: true }],
+  [["["], "turn before", () => moveToTurn(-1), { repeats: true }],
+  [["n"], "next failure", () => moveTo(visible.filter((row) => row.isFailed), true), { repeats: true }],
+  [["N"], "failure before", () => moveTo(visible.filter((row) => row.isFailed), false), { repeats: true }],
   [["$"], "the model call that cost most", findDearest],
   [["s"], "next row in the same state", () => { const state = choice && steps.activeStates(choice.seq).at(-1); if (state) { pickState(state); } }],
   [["x"], "show all rows again", showAll],
@@ -323,13 +327,12 @@ new Keys([
   [["1"], "fold or show the trace", () => panes.toggle("trace")],
   [["2"], "fold or show the chart", () => panes.toggle("chart")],
   [["3"], "fold or show the step", () => panes.toggle("step")],
-  [["+", "="], "make the chart larger", () => chart.zoom(1.2)],
-  [["-"], "make the chart smaller", () => chart.zoom(1 / 1.2)],
+  [["+", "="], "make the chart larger", () => chart.zoom(1.2), { repeats: true }],
+  [["-"], "make the chart smaller", () => chart.zoom(1 / 1.2), { repeats: true }],
   [["0"], "fit the chart", () => chart.fit()],
-  [["?"], "these keys", () => openDialog("keys")],
   [["Enter"], "fork with the edits (in a field: Ctrl+Enter); without edits, go into the step", () => (inspector.edits.size ? forkEdits() : byId("step").focus())],
   ...(root.dataset.shared ? fileKeys : serverKeys),
-]);
+], "Zoom the chart with Ctrl and the wheel too, and drag it.");
 
 byId("find").addEventListener("input", () => { view.text = byId("find").value.trim(); showRows(); });
 byId("find").addEventListener("keydown", (event) => {
@@ -409,18 +412,25 @@ inspector.update(total);
 readOlder().then(() => { root.dataset.whole = "true"; }).catch((error) => { byId("damage").textContent ||= error.message; });
 
 let isReading = false;
+let hasMore = false;        // what was written while a page was read need not be in that page
 let later = null;
 
 async function readOn() {
+  hasMore = true;
   if (isReading) {
     return;
   }
   isReading = true;
-  const wasAtEnd = followsEnd;
-  await steps.readNew().catch(ignore).finally(() => { isReading = false; });
+  while (hasMore) {
+    hasMore = false;
+    await steps.readNew().catch(ignore);
+  }
+  isReading = false;
   rebuild();
-  if (wasAtEnd) {
+  if (followsEnd && !document.activeElement.matches("#step :is(input, textarea, select)")) {
     choose(steps, steps.to - 1);
+  } else if (choice) {
+    showPosition();
   }
   byId("live").textContent = `record ${steps.to - 1}`;
   clearTimeout(later);

@@ -55,7 +55,12 @@ export class Inspector {
     return this.records.get(key);
   }
 
-  async show(choice) {
+  show(choice) {
+    this.showing = this.read(choice);
+    return this.showing;
+  }
+
+  async read(choice) {
     this.choice = choice;
     clearTimeout(this.timer);
     try {
@@ -262,11 +267,13 @@ export class Inspector {
     }
   }
 
-  editFirst() {
-    const place = this.place.querySelector(".editable");
+  // Of the step that is chosen now: it may still be read, and another may be chosen before it is drawn.
+  async editFirst() {
+    const { choice } = this;
+    await this.showing;
+    const place = this.choice === choice ? this.place.querySelector(".editable") : null;
     (place?.querySelector("textarea") ?? place?.querySelector("button"))?.focus();
     place?.querySelector("button")?.click();
-    return Boolean(place);
   }
 
   dropEdits() {

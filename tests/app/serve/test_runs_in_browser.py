@@ -244,6 +244,55 @@ async def test_what_waits_is_decided_on_the_page() -> None:
             await expect(page.locator("#waits")).to_be_hidden()
 
 
+async def test_what_is_written_while_the_page_reads_is_seen() -> None:
+    """A record that was written after the server had answered, and before the page had the answer, is read
+    too; a row that was chosen meanwhile stays chosen."""
+    engine = make_engine(["one", "two", "three"])
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            answered, told = asyncio.Event(), asyncio.Event()
+
+            async def hold(route: Any) -> None:
+                answer = await route.fetch()
+                answered.set()
+                await told.wait()
+                await route.fulfill(response=answer)
+
+            await page.route("**/steps?*", hold, times=1)
+            await page.evaluate(
+                "new EventSource('/api/conversations/c1/events').addEventListener('record', "
+                "(event) => { window.newest = event.lastEventId; })"
+            )
+            await engine.arun("again", conversation="c1")
+            await answered.wait()
+            await engine.arun("once more", conversation="c1")
+            last = sum(1 for _ in engine.store.read_lines("c1")) - 1
+            await page.wait_for_function("(last) => window.newest === String(last)", arg=last)
+            await press(page, "Home")
+            told.set()
+            await page.locator("#trace .line", has_text="three").wait_for()
+            await expect(page.locator("#position")).to_have_text(f"2 of {last + 1}")
+
+
+async def test_a_run_that_goes_on_leaves_the_field_in_which_somebody_writes() -> None:
+    """The page follows the newest record, but not out of a field: a reason stays while somebody else decides
+    the other call."""
+    engine = make_engine([ask_for("a", "b"), "done"], chart="approval", approval={"default": "ask"})
+    turn = await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            reason = page.locator("#step .reason")
+            await reason.fill("not today")
+            await engine.conversation("c1").aapprove(turn.pending_approvals[1].id)
+            await page.locator("#trace .line", has_text="approved").wait_for()
+            await expect(page.locator("#waits")).to_contain_text("1 waits")
+            await expect(reason).to_be_focused()
+            await expect(reason).to_have_value("not today")
+
+
 async def wait_for_fork(engine: Any, place: Any) -> str:
     """The name of the fork, once its turn is over: the next one takes the next reply."""
     name = str(await place.locator("a.name").inner_text())
@@ -367,6 +416,31 @@ async def test_an_edit_that_is_no_json_forks_nothing() -> None:
     assert list(engine.store.list_conversations()) == ["c1"]
 
 
+async def test_a_key_waits_for_the_step_that_was_chosen() -> None:
+    """Keys pressed quicker than a step is read open the field of that step: not the field of the step before,
+    and not none."""
+    engine = make_engine([ask_for("a"), "recorded"])
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            await press(page, "Home")
+            await expect(page.locator("#step-name")).to_have_text("turn_started: start → prompting")
+
+            async def hold(route: Any) -> None:
+                await asyncio.sleep(0.5)
+                await route.continue_()
+
+            await page.route("**/records?*", hold)
+            await press(page, "j", "e")
+            area = page.locator("#step .editable textarea")
+            await expect(area).to_have_attribute("aria-label", "Arguments")
+            await expect(area).to_be_focused()
+            await press(page, "Escape", "j", "e", "j")
+            await expect(page.locator("#step-name")).to_have_text("replied: prompting → finished")
+            await expect(area).to_have_count(0)
+
+
 async def test_a_run_is_run_again() -> None:
     """Unchanged it is the same; under another prompt the log has no answer, and the page says where."""
     engine = make_engine([ask_for("a"), "recorded"])
@@ -423,3 +497,68 @@ async def test_a_long_run_is_whole_however_it_is_opened() -> None:
             await page.reload()
             await page.locator("#run[data-ready]").wait_for()
             await expect(page.locator("#step .said").first).to_have_text("message 10")
+
+
+async def test_keys_are_listed_on_every_page_and_letters_can_be_turned_off() -> None:
+    """`?` and a button list the keys of each page that has some. Where letters are off, they are off on every
+    page, also after it is loaded anew; arrows and `?` stay."""
+    engine = make_engine(["one", "two"])
+    for name in ("c1", "c2"):
+        await engine.arun("hi", conversation=name)
+    paths = (
+        "/conversations",
+        "/approvals",
+        "/chat",
+        "/charts",
+        "/conversations/c1/diff?with=c2",
+        "/conversations/c1",
+    )
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations")
+            keys = page.locator("#keys-dialog")
+            for path in paths:
+                await page.goto(url + path)
+                await keys.wait_for(state="attached")
+                await press(page, "?")
+                await expect(keys.locator("dt", has_text="?")).to_be_visible()
+                await page.keyboard.press("Escape")
+                await expect(keys).to_be_hidden()
+                opener = page.locator('button[data-key="?"]')
+                await opener.click()
+                await keys.locator(".close").click()
+            await page.locator("#run[data-ready]").wait_for()
+            await press(page, "?")
+            await page.uncheck("#keys-on")
+            await page.keyboard.press("Escape")
+            position = page.locator("#position")
+            await press(page, "k")
+            await expect(position).to_have_text("3 of 3")
+            await page.reload()
+            await page.locator("#run[data-ready]").wait_for()
+            await press(page, "k", ".", "ArrowUp")
+            await expect(position).to_have_text("2 of 3")
+            await press(page, "?")
+            await expect(page.locator("#keys-on")).not_to_be_checked()
+
+
+async def test_keys_work_where_the_browser_stores_nothing() -> None:
+    """A page without storage, as a browser may open a file, has its keys; letters that are turned off stay so
+    as long as it is shown."""
+    engine = make_engine(["one"])
+    await engine.arun("hi", conversation="c1")
+    refuse = "get() { throw new DOMException('denied', 'SecurityError'); }"
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            await context.add_init_script(f"Object.defineProperty(window, 'localStorage', {{ {refuse} }})")
+            page = await open_run(context, url)
+            position = page.locator("#position")
+            await press(page, "k")
+            await expect(position).to_have_text("2 of 3")
+            await press(page, "?")
+            await page.uncheck("#keys-on")
+            await page.keyboard.press("Escape")
+            await press(page, "j")
+            await expect(position).to_have_text("2 of 3")
+            await press(page, "ArrowDown")
+            await expect(position).to_have_text("3 of 3")
