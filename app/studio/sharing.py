@@ -34,6 +34,7 @@ from toolchart.engine.reading.visited_path import build_overlay, find_active_sta
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.diagram.effect_kinds import find_effect_kind
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
+from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
 _STYLES = ("studio.css", "run.css", "diagram.css")
@@ -148,6 +149,8 @@ def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = (
             "owner": "",
             "author": "",
         },
+        origin=read_origin(source, conversation),
+        open_requests={"approvals": [], "questions": []},
         shared=True,
         may_chat=False,
         may_debug=False,
@@ -165,6 +168,19 @@ def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = (
         **drawing,
     )
     return text.encode("utf-8", "replace")
+
+
+def read_origin(store: Store, conversation: str) -> tuple[str, int] | None:
+    """Of a fork its parent, and the record up to which it shares the parent's; None for what is no fork.
+
+    Raises:
+        LogDamaged: its first record cannot be read.
+    """
+    line = next(iter(store.read_lines(conversation)), None)
+    record = parse_line(line, 0, conversation) if line is not None else None
+    if record is None or record.event_type != Forked.TYPE:
+        return None
+    return str(record.event["parent"]), int(record.event["seq"])
 
 
 def _escape(text: str) -> str:

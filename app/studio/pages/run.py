@@ -19,7 +19,7 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.app.studio.sharing import build_shared_page, list_page_modules, survey_content
+from toolchart.app.studio.sharing import build_shared_page, list_page_modules, read_origin, survey_content
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import load_conversation
@@ -27,6 +27,7 @@ from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.reading.overview import read_children
 from toolchart.engine.reading.steps import ConfigurationReader, read_readable_steps, read_step_columns
 from toolchart.engine.reading.visited_path import draw_conversation_path, find_active_states, read_chart
+from toolchart.engine.reading.waiting import NOTHING_WAITS, read_waiting
 from toolchart.states.core.encoding import encode
 from toolchart.states.diagram.effect_kinds import find_effect_kind
 from toolchart.states.effects import CallModel, compute_effect_digest
@@ -67,8 +68,10 @@ def _get_reader(request: Request) -> ConfigurationReader:
 def read_run(store: Store, conversation: str, reader: ConfigurationReader | None = None) -> dict[str, Any]:
     """What the page shows at once of a conversation, also of a damaged one. Figures need all of its records,
     so the page asks for them afterwards."""
+    origin, waiting = None, NOTHING_WAITS
     try:
         summary: Any = summarize_conversation(store, conversation)
+        origin, waiting = read_origin(store, conversation), read_waiting(store, conversation)
     except ToolchartError:
         summary = {
             "conversation": conversation,
@@ -79,7 +82,8 @@ def read_run(store: Store, conversation: str, reader: ConfigurationReader | None
             "records": 0,
         }
     drawing = draw_for_page(lambda: read_chart(store, conversation, reader))
-    return {"summary": summary, **drawing}
+    waits = {"approvals": msgspec.to_builtins(waiting.approvals), "questions": waiting.questions}
+    return {"summary": summary, "origin": origin, "open_requests": waits, **drawing}
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/steps", "read")

@@ -264,14 +264,12 @@ async function showFigures() {
   inspector.waiting = { approvals: result?.pending_approvals ?? [], questions: result?.questions ?? [] };
   const waits = inspector.waiting.approvals.length + inspector.waiting.questions.length;
   byId("waits").hidden = !waits;
-  byId("waits").replaceChildren(`${waits} ${waits === 1 ? "waits" : "wait"} for a person `, make("kbd", {}, "w"));
+  byId("waits").replaceChildren(`${waits} wait${waits === 1 ? "s" : ""} for a person `, make("kbd", {}, "w"));
 }
 
 function showWaiting() {
   moveTo(visible.filter((row) => row.isOpen && row.kind === "person"), true);
 }
-
-byId("waits").addEventListener("click", showWaiting);
 
 // -- keys ----------------------------------------------------------------------------------------------
 
@@ -353,15 +351,6 @@ byId("marks").addEventListener("change", () => {
 
 // -- the run as it is, and as it goes on ------------------------------------------------------------------
 
-async function showOrigin() {
-  const { event } = await inspector.readRecord(conversation, 0);
-  if (event.type === "forked") {
-    byId("origin").href = `/conversations/${encodeURIComponent(event.parent)}#${event.seq}`;
-    byId("origin").textContent = `fork of ${event.parent}`;
-    byId("origin").hidden = false;
-  }
-}
-
 async function readOlder() {
   while (steps.from > 0) {
     await steps.readOlder();
@@ -400,12 +389,12 @@ async function openAddressed() {
 
 addEventListener("hashchange", () => openAddressed());
 
+inspector.waiting = JSON.parse(root.dataset.waiting);
 await steps.readNewest(Number(root.dataset.records));
 rebuild();
 chart.fit();
 await openAddressed(); // what is seen first comes first: the rest reads every record of the run
 root.dataset.ready = "true";
-showOrigin().catch(ignore);
 verify().catch((error) => { byId("verified").textContent = error.message; });
 await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);
 inspector.update(total);

@@ -244,6 +244,23 @@ async def test_what_waits_is_decided_on_the_page() -> None:
             await expect(page.locator("#waits")).to_be_hidden()
 
 
+async def test_what_waits_is_there_at_once() -> None:
+    """What waits, and that a run is a fork, stand in the page as it is sent: the figures of a long run come
+    later, and nobody waits for them in order to decide."""
+    engine = make_engine([ask_for("a"), "done"], chart="approval", approval={"default": "ask"})
+    await engine.arun("hi", conversation="c1")
+    await engine.conversation("c1").afork(name="f1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            await context.route("**/api/conversations/*", lambda route: route.abort())
+            page = await open_run(context, url, "/conversations/f1")
+            await expect(page.locator("#origin")).to_have_text("fork of c1")
+            await expect(page.locator("#waits")).to_contain_text("1 waits for a person")
+            await expect(page.locator("#figure-time")).to_have_text("\u00a0")
+            await page.locator("#step button.approve").click()
+            await page.locator("#trace .line", has_text="done").wait_for()
+
+
 async def test_what_is_written_while_the_page_reads_is_seen() -> None:
     """A record that was written after the server had answered, and before the page had the answer, is read
     too; a row that was chosen meanwhile stays chosen."""
