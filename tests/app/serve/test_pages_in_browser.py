@@ -8,6 +8,7 @@ import re
 import sqlite3
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -441,6 +442,114 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                     shown = " ".join(await page.locator(".pane .arguments").all_text_contents())
                     assert "right\\u{202e}left\\u{2066}\\u{200b}" in shown
     assert alerts == []
+
+
+PLANT = (
+    '<img id=planted src=x onerror="window.hit = 1">',
+    "'\"><script>window.hit = 1</script><b id=planted>x</b>",
+    "</script></style></title></textarea><svg id=planted onload='window.hit = 1'>",
+    "javascript:window.hit=1",
+    "{{ 7 * 7 }}<iframe id=planted srcdoc='<script>parent.hit = 1</script>'>",
+)
+FIND_PLANTED = """() => [window.hit ? "a script ran" : "",
+    ...[...document.querySelectorAll("#planted, main img, main iframe, main script, [href^='javascript' i]")]
+        .map((element) => element.outerHTML.slice(0, 80)),
+    ...[...document.querySelectorAll("*")]
+        .filter((element) => element.getAttributeNames().some((name) => name.startsWith("on")))
+        .map((element) => element.outerHTML.slice(0, 80)),
+].filter(Boolean)"""
+"""What became an element or a script of a page."""
+
+
+async def make_hostile_log() -> Engine:
+    """Runs in which everything that somebody can choose is markup: names, tags, messages, arguments, results,
+    errors, reasons, questions, forms, models."""
+    text = " ".join(PLANT)
+    calls = ask_for(*PLANT)
+    calls["tool_calls"] += reply_with_calls(("echo", {PLANT[0]: PLANT[1]}), (PLANT[0], {"<i>": text}))[
+        "tool_calls"
+    ]
+    tags = {"team": PLANT[0], "plan": PLANT[1]}
+    engine = make_engine([calls | {"content": text}, text, "other"], name=PLANT[0], description=text)
+    await engine.arun(text, conversation="over", tags=tags)
+    await engine.arun(text, conversation=PLANT[0])
+    await engine.conversation("over").afork(name=PLANT[1])
+    failing = make_engine([{"fail": {"kind": "bad_request", "message": text}}], log=engine.store)
+    await failing.arun(text, conversation="failed", tags=tags)
+    asking = make_engine([calls, "done"], log=engine.store, **APPROVAL)
+    turn = await asking.arun(text, conversation="waits", tags=tags)
+    first = turn.pending_approvals[0].id
+    await asking.conversation("waits").aapprove(first, approved=False, reason=text, by=PLANT[0])
+    form = {
+        "type": "object",
+        "title": text,
+        "properties": {
+            PLANT[0]: {"type": "string", "title": text, "description": text, "default": text},
+            "b": {"enum": [*PLANT]},
+        },
+    }
+    rows = [{"event": "answered", "target": "finished"}, {"event": "failed", "target": "finished"}]
+    states = {
+        "asking": {"initial": True, "enter": "ask_guest", "transitions": rows},
+        "finished": {"final": True, "enter": "greet"},
+    }
+    effects = {
+        "ask_guest": {"ask_person": {"question": text, "as": "guest", "form": form}},
+        "greet": {"answer": "Hello"},
+    }
+    guest = make_engine([], log=engine.store, chart={"name": "asking", "states": states}, effects=effects)
+    await guest.arun(text, conversation="asks", tags=tags)
+    return engine
+
+
+@only_long
+async def test_hostile_texts_stay_texts_where_no_policy_helps(tmp_path: Path) -> None:
+    """With the content policy bypassed nothing of a run becomes an element or a script: on no page, in no
+    dialog, in no row of a trace, in no step, and in no error."""
+    engine = await make_hostile_log()
+    names = ["over", "failed", "waits", "asks", *PLANT[:2]]
+    quoted = [quote(name, safe="") for name in names]
+    paths = [
+        *(
+            "/conversations",
+            f"/conversations?search={quote('window hit')}",
+            f"/conversations?tag={quoted[4]}",
+        ),
+        *("/approvals", "/tools", "/models", "/charts", f"/charts/files/{quoted[4]}", f"/charts/{quoted[4]}"),
+        *(f"/charts/edit?file={quoted[4]}", f"/conversations/{quote(PLANT[2], safe='')}", "/chat"),
+        *(f"/conversations/over/diff?with={name}" for name in (quoted[1], quoted[5], "nobody")),
+        *(f"/{place}/{name}" for place in ("chat", "conversations") for name in quoted),
+    ]
+    found: list[Any] = []
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser(bypass_csp=True) as context:
+            page = await sign_in(context, url, "/conversations")
+
+            async def look(place: str) -> None:
+                await page.wait_for_timeout(100)
+                found.extend((place, item) for item in await page.evaluate(FIND_PLANTED))
+
+            for path in paths:
+                await page.goto(url + path)
+                await page.wait_for_load_state("networkidle" if "chat" not in path else "load")
+                await look(path)
+                for line in await page.locator("main details > summary:visible").all():
+                    await line.click()
+                await look(f"{path}, unfolded")
+                if path.startswith("/conversations/") and await page.locator("#run").count():
+                    await page.locator("#run[data-ready]").wait_for()
+                    await page.keyboard.press("Home")
+                    for at in range(24):
+                        await page.keyboard.press("j")
+                        await look(f"{path}, row {at}")
+                    for key in "cmrf?":
+                        await page.keyboard.press(key)
+                        await look(f"{path}, {key}")
+                        await page.keyboard.press("Escape")
+            assert not found, "\n".join(map(str, found))
+            await page.evaluate("(text) => { document.querySelector('main').innerHTML = text; }", PLANT[0])
+            await look("a page with a planted element")
+            assert len(found) > 2, "nobody would notice"
 
 
 async def test_a_double_click_on_send_begins_one_conversation(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ async def test_what_is_written_while_the_page_reads_is_seen() -> None:
             await answered.wait()
             await engine.arun("once more", conversation="c1")
             last = sum(1 for _ in engine.store.read_lines("c1")) - 1
-            await page.wait_for_function("(last) => window.newest === String(last)", arg=last)
+            await wait_for_value(page, "window.newest", str(last))
             await press(page, "Home")
             told.set()
             await page.locator("#trace .line", has_text="three").wait_for()

@@ -143,7 +143,7 @@ async def sign_in_at(address: str, width: int) -> AsyncIterator[Any]:
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 async def test_no_letter_is_small_and_nothing_moves(address: str, width: int) -> None:
     """On every page each letter has 11 px or more, those of drawings too. While a page loads nothing moves by
-    itself: what a browser measures of it is at most a fiftieth, and more on the pages that say so."""
+    itself: what a browser measures of it stays below what anybody sees."""
     found: list[Any] = []
     async with sign_in_at(address, width) as page:
         await page.add_init_script(WATCH_SHIFTS)
