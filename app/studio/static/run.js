@@ -24,7 +24,6 @@ const panes = new Panes();
 const view = { withQuiet: false, state: null, text: "" };
 let visible = [];
 let choice = null;          // {steps, seq, row, isChild}
-let total = null;           // figures of the whole run
 let followsEnd = true;
 
 const chart = new RunChart(byId("diagram"), { percent: byId("percent"), pickState });
@@ -94,7 +93,7 @@ function choose(own, seq, row = findRow(own, seq)) {
   if (!own.has(seq)) {
     return null;
   }
-  choice = { steps: own, seq, row, isChild: own !== steps, total };
+  choice = { steps: own, seq, row, isChild: own !== steps };
   followsEnd = own === steps && seq === steps.to - 1;
   const shown = row?.kind === "quiet" && !view.withQuiet ? visible.findLast((item) => item.steps === own && item.begin <= seq) : row;
   list.choose(shown);
@@ -251,7 +250,7 @@ async function verify() {
 async function showFigures() {
   const row = await request(conversationPath(conversation));
   const usage = row.usage;
-  total = usage;
+  inspector.usage = usage;
   const cached = usage.cached ? ` (${formatCount(usage.cached)} cached)` : "";
   const hasTokens = usage.input || usage.output;
   byId("state").textContent = row.is_running ? `running: ${row.state}` : row.state;
@@ -269,6 +268,8 @@ async function showFigures() {
 
 function showWaiting() {
   moveTo(visible.filter((row) => row.isOpen && row.kind === "person"), true);
+  panes.show("step");
+  inspector.goToDecision();
 }
 
 // -- keys ----------------------------------------------------------------------------------------------
@@ -294,12 +295,13 @@ function goTo() {
 
 // What needs a server: a file that is shared can only be looked at.
 const serverKeys = [
-  [["w"], "what waits for a person", showWaiting],
+  [["w"], "what waits for a person: Enter approves, Tab goes to the rest", showWaiting],
   [["e"], "edit what is shown: message, arguments, result", () => { panes.show("step"); inspector.editFirst(); }],
   [["f"], "fork with another model, prompt or settings", () => openFork(openDialog("fork"))],
   [["r"], "run it again and compare", () => openRerun(openDialog("rerun"))],
   [["c"], "forks of this run, and comparisons", () => { openDialog("compare"); showComparisons(conversation); }],
-  [["m"], "more: messages, chat, export, share", () => { openDialog("more"); showMessages(conversation); }],
+  [["S"], "share it as one file", () => byId("share").click()],
+  [["m"], "more: messages, chat, export", () => { openDialog("more"); showMessages(conversation); }],
 ];
 const fileKeys = [[["m"], "about this file", () => openDialog("more")]];
 
@@ -367,7 +369,7 @@ async function readChildren() {
 async function refresh() {
   await Promise.all([showFigures(), readChildren()]);
   rebuild();
-  inspector.update(total);
+  inspector.update();
 }
 
 async function openAddressed() {
@@ -397,7 +399,7 @@ await openAddressed(); // what is seen first comes first: the rest reads every r
 root.dataset.ready = "true";
 verify().catch((error) => { byId("verified").textContent = error.message; });
 await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);
-inspector.update(total);
+inspector.update();
 readOlder().then(() => { root.dataset.whole = "true"; }).catch((error) => { byId("damage").textContent ||= error.message; });
 
 let isReading = false;

@@ -38,9 +38,11 @@ export class Inspector {
     this.changed = changed;
     this.decided = decided;
     this.fork = fork;
+    place.addEventListener("keydown", (event) => this.pressInField(event));
     this.records = new Map();
     this.edits = new Map();   // name of what is edited -> {kind, seq, call, value}
     this.waiting = { approvals: [], questions: [] };
+    this.usage = null;        // of the whole run, as soon as it is known
   }
 
   async readRecord(conversation, seq) {
@@ -91,10 +93,9 @@ export class Inspector {
   }
 
   // What became known since the step was drawn: figures of the whole run, and what waits. Nothing else moves.
-  update(total) {
+  update() {
     if (this.drawn?.choice === this.choice) {
       const { choice, record } = this.drawn;
-      choice.total = total;
       this.figures.replaceChildren(...[this.showFigures(choice, record)].filter(Boolean));
       if (!this.waits.contains(document.activeElement)) {
         this.waits.replaceChildren(...this.showWaiting(choice));
@@ -244,7 +245,6 @@ export class Inspector {
         area.classList.toggle("edited", this.edits.has(key));
         this.changed();
       });
-      area.addEventListener("keydown", (event) => this.pressInField(event));
       area.classList.toggle("edited", Boolean(edited));
       place.replaceChildren(area);
       return area;
@@ -257,13 +257,22 @@ export class Inspector {
     return place;
   }
 
-  // Ctrl+Enter forks with what was edited; Escape leaves the field, so that letters are keys again.
+  // Ctrl+Enter forks with what was edited; Escape leaves a field, so that letters are keys again.
   pressInField(event) {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest(".editable")) {
       event.preventDefault();
       this.fork();
-    } else if (event.key === "Escape") {
+    } else if (event.key === "Escape" && event.target.matches("input, textarea, select") && !event.isComposing) {
       this.place.focus();
+    }
+  }
+
+  // To the decision or the answer for which the chosen step waits: Enter approves, Tab goes to the rest.
+  async goToDecision() {
+    const { choice } = this;
+    await this.showing;
+    if (this.choice === choice) {
+      (this.waits.querySelector("button.approve") ?? this.waits.querySelector("input, select, textarea, button"))?.focus();
     }
   }
 
@@ -296,7 +305,7 @@ export class Inspector {
         make("span", { class: "truth" }, truth ? "holds" : "does not hold"), make("code", {}, text)))) : null);
   }
 
-  showFigures({ row, total }, record) {
+  showFigures({ row }, record) {
     if (!row || row.kind === "quiet") {
       return null;
     }
@@ -305,7 +314,7 @@ export class Inspector {
     const seconds = ((row.to ?? row.from) - row.from) / 1000;
     add("model", row.kind === "model" ? row.name : "");
     add("tokens", row.input === null && row.output === null ? "" : `${formatCount(row.input ?? 0)} in${row.cached ? ` (${formatCount(row.cached)} cached)` : ""} → ${formatCount(row.output ?? 0)} out`);
-    add("cost", row.cost === null ? "" : `${formatCost(row.cost)}${total?.cost ? ` · ${Math.round((100 * row.cost) / total.cost)} % of the run` : ""}`);
+    add("cost", row.cost === null ? "" : `${formatCost(row.cost)}${this.usage?.cost ? ` · ${Math.round((100 * row.cost) / this.usage.cost)} % of the run` : ""}`);
     add("time", row.isOpen ? "open" : formatSeconds(seconds));
     add("speed", row.kind === "model" && row.output && seconds > 0.2 ? `${Math.round(row.output / seconds)} tokens a second` : "");
     add("finished", record.event.reply?.finish_reason ?? "");

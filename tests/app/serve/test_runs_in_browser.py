@@ -235,10 +235,14 @@ async def test_what_waits_is_decided_on_the_page() -> None:
         async with open_browser() as context:
             page = await open_run(context, url)
             await expect(page.locator("#waits")).to_contain_text("2 wait for a person")
-            await page.locator("#step button.approve").click()
+            await press(page, "Home", "w")
+            await expect(page.locator("#step button.approve")).to_be_focused()
+            await page.keyboard.press("Enter")
             await expect(page.locator("#waits")).to_contain_text("1 waits for a person")
-            await press(page, "w")
-            await page.locator("#step button.reject").click()
+            await press(page, "Home", "w")
+            await expect(page.locator("#step button.approve")).to_be_focused()
+            await page.keyboard.press("Tab")
+            await page.keyboard.press("Enter")
             await page.locator("#trace .kind-tool", has_text="denied").wait_for()
             await page.locator("#trace .line", has_text="done").wait_for()
             await expect(page.locator("#waits")).to_be_hidden()
@@ -414,6 +418,51 @@ async def test_a_comparison_is_read_by_keys() -> None:
             await page.keyboard.press("Escape")
             await press(page, "b")
             await page.wait_for_url("**/conversations/f#1")
+
+
+async def test_figures_come_to_the_step_that_is_being_read() -> None:
+    """A step whose record comes after the figures of the run says its share of the cost, as any other."""
+    usage = {"usage": {"input": 1, "output": 1, "cost": 0.5}}
+    engine = make_engine([{"content": "one"} | usage, {"content": "two"} | usage])
+    await engine.arun("hi", conversation="c1")
+    await engine.arun("again", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            may_count, may_read = asyncio.Event(), asyncio.Event()
+
+            def hold_until(event: asyncio.Event) -> Any:
+                async def hold(route: Any) -> None:
+                    await event.wait()
+                    await route.continue_()
+
+                return hold
+
+            await context.route("**/api/conversations/c1", hold_until(may_count))
+            page = await open_run(context, url)
+            await page.route("**/records?*", hold_until(may_read))
+            await press(page, "$")
+            may_count.set()
+            await expect(page.locator("#figure-cost")).to_have_text("1.00")
+            may_read.set()
+            await expect(page.locator("#step .facts")).to_contain_text("50 % of the run")
+
+
+async def test_a_run_is_shared_by_two_keys(tmp_path: Path) -> None:
+    """`S` goes to the page that says what the file would show, and Enter takes the file."""
+    engine = make_engine(["Write to ada@example.org"])
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            await press(page, "S")
+            await page.wait_for_url("**/conversations/c1/share")
+            async with page.expect_download() as download:
+                await page.keyboard.press("Enter")
+            path = tmp_path / "run.html"
+            await (await download.value).save_as(path)
+    text = path.read_text()
+    assert "ada@example.org" not in text
+    assert "<!doctype html>" in text
 
 
 async def test_an_edit_that_is_no_json_forks_nothing() -> None:
