@@ -65,6 +65,9 @@ _CHARACTERS_AT_ONCE = 1 << 20
 _CONVERSATIONS_AT_ONCE = 200
 """What one commit of the index writes at most, so that a writer of the log does not wait for long."""
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What a database cannot take as a text. No id has it, nor the control character in its place."""
+
 # -- words ---------------------------------------------------------------------------------------------
 
 _ASCII_WORD = re.compile(rf"[a-z0-9]{{1,{MAX_WORD}}}")
@@ -121,7 +124,8 @@ def parse_search(text: str) -> tuple[SearchTerm, ...]:
     last = len(pieces) - 1
     goes_on = not text[-1].isspace()
     return tuple(
-        SearchTerm(words, goes_on and number == last, piece) for number, (piece, words) in enumerate(pieces)
+        SearchTerm(words, goes_on and number == last, _UNSTORABLE.sub("\x01", piece))
+        for number, (piece, words) in enumerate(pieces)
     )
 
 

@@ -118,6 +118,9 @@ def test_words_of_every_kind_are_found(store: Store) -> None:
         '"where" NEAR(to': [],
         '"where"': ["second", "first"],
         "a' OR 1=1 --": [],
+        "\0where": ["second", "first"],
+        "where\0 \ud800\udc00eur": ["first"],
+        "7731\ud800": ["first"],
     }
     scanned = {words: find(store, words) for words in expected}
     assert scanned == expected
