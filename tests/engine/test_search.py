@@ -8,6 +8,7 @@ import sqlite3
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -369,6 +370,33 @@ def test_a_log_that_nobody_may_write_is_read(tmp_path: Path) -> None:
     assert read_choices(reader).statuses == ("finished",)
     reader.close()
     assert path.read_bytes() == before
+
+
+def test_a_search_does_not_wait_long_for_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another process writes the log for long, a search reads the records after a second at most."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    write_conversation(store, 1, name="a")
+    clock, waited = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        waited.append(seconds)
+
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    writer = sqlite3.connect(path, isolation_level=None)
+    for _ in range(2):
+        writer.execute("BEGIN IMMEDIATE")
+        waited.clear()
+        assert catch_up(store) == 1
+        assert 0 < sum(waited) < 2
+        assert find(store, "add") == ["a"] * len(store.list_index_gaps())
+        writer.execute("ROLLBACK")
+        catch_up(store)
+        store.delete("a")
+        write_conversation(store, 1, name="a")
+    writer.close()
+    store.close()
 
 
 def test_without_fts5_the_records_are_read(tmp_path: Path) -> None:
