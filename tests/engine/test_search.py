@@ -399,6 +399,23 @@ def test_a_search_does_not_wait_long_for_who_writes(tmp_path: Path, monkeypatch:
     store.close()
 
 
+@pytest.mark.parametrize("change", ["DELETE FROM outlines", "UPDATE outlines SET records = 1"])
+def test_an_index_that_somebody_changed_is_written_again(tmp_path: Path, change: str) -> None:
+    """Words of records that the index does not say it has are written anew, and a search finds all."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    for name in ("a", "b"):
+        write_conversation(store, 1, name=name)
+    catch_up(store)
+    with sqlite3.connect(path) as database:
+        database.execute(change)
+    database.close()
+    assert catch_up(store) == 0
+    assert find(store, "add") == ["b", "a"]
+    assert not list(store.check_storage())
+    store.close()
+
+
 def test_without_fts5_the_records_are_read(tmp_path: Path) -> None:
     """Where SQLite has no FTS5 there is no index and the search still finds; where somebody else has made
     one, deleting says what is missing and deletes nothing."""
