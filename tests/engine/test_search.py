@@ -550,6 +550,75 @@ def test_what_waits_in_an_agent_waits_in_whoever_runs_it(store: Store) -> None:
     assert read_page(store, ConversationFilter(status="waiting"), limit=9).conversations == ()
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_parent_waits_with_its_child_however_old_the_index_is(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Where the index has the parent and not what its child has asked since, the parent is one that waits:
+    for a reader who may not write, and after a process that was killed while it wrote the index."""
+    address = f"{tmp_path}/log.db"
+    if kind == "postgres":
+        address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+    replies = [reply_with_calls(("echo", {"text": "Wren"})), "the child is done"]
+    whole: Any = MemoryStore()
+    chart = child_agents.make_parent_chart()
+    with make_engine(replies, log=whole, chart=chart, effects=effects, approval=ASKING["approval"]) as engine:
+        engine.run("hi", conversation="parent")
+    lines = {name: list(whole.read_lines(name)) for name in whole.list_conversations()}
+    (name,) = set(lines) - {"parent"}
+    store = open_store(address)
+    store.append("parent", 0, lines["parent"])
+    store.append(name, 0, lines[name][:-1])
+    catch_up(store)
+    assert list_waiting(store) == []
+    store.append(name, len(lines[name]) - 1, lines[name][-1:])
+    reader = open_store_for_reading(address)
+    assert list_waiting(reader) == ["parent"]
+    reader.close()
+    store.close()
+
+    def catch_up_and_die() -> None:
+        own = open_store(address)
+        write = own.write_index
+
+        def write_some(entries: Any) -> bool:
+            is_done = write(entries)
+            if entries:
+                die()
+            return is_done
+
+        with patch.object(own, "write_index", write_some):
+            catch_up(own)
+
+    assert run_forked(catch_up_and_die)
+    store = open_store(address)
+    assert not store.list_index_gaps()
+    assert list_waiting(store) == ["parent"]
+    store.close()
+
+
+def test_a_damaged_parent_hinders_no_search(store: Store) -> None:
+    """Where the record of a parent cannot be read, its child is found by its id: whether the parent redacts
+    what its child says cannot be known."""
+    parent: dict[str, Any] = {"conversation": "parent", "effect": 1, "head": "0" * 64}
+    child = WrittenLog(store, "parent.1")
+    child.configure(parent=parent)
+    child.start_turn("Wren")
+    store.append("parent", 0, [b"no record"])
+    for _ in range(2):
+        page = read_page(store, ConversationFilter(search="parent.1"), limit=9, with_children=True)
+        assert "parent.1" in [row.conversation for row in page.conversations]
+        catch_up(store)
+
+
+def list_waiting(store: Store) -> list[str]:
+    """The ids of what waits for a person."""
+    page = read_page(store, ConversationFilter(status="waiting"), limit=9)
+    return [row.conversation for row in page.conversations]
+
+
 def test_verify_looks_at_the_index_too(tmp_path: Path) -> None:
     """Words of records that are not there, and outlines of conversations that are not there, are damage; so
     is an object that no index has, before anything is read."""
