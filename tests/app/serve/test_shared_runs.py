@@ -23,6 +23,9 @@ from served import make_site, open_client
 
 from toolchart.app.studio.pages.run import read_steps
 from toolchart.app.studio.sharing import build_shared_page, bundle_modules, survey_content
+from toolchart.engine.exchange.exports import copy_redacted
+from toolchart.engine.log.redaction import Redactor
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import read_shared_page
@@ -106,6 +109,45 @@ def test_what_was_found_is_replaced_in_a_copy_that_replays(run_in_log: RunCli, w
     assert run_in_log("replay", "sum", "--log", "other.db").code == 0
     assert "[redacted:" in run_in_log("show", "sum", "--log", "other.db").out
     assert MAIL in run_in_log("show", "sum").out
+
+
+NUMBER = 4111111111111111
+
+
+def test_what_is_found_is_what_a_redacted_file_lacks() -> None:
+    """A secret at the beginning of a line is found, and so are numbers, owners and tags; a redacted file has
+    none of them, and its records verify and replay. What it leaves is said: ids, names and the agent's own
+    texts."""
+    asked = reply_with_calls(("echo", {"text": "x", "card": NUMBER, "more": [NUMBER, 1.5, True]}))
+    replies = [asked, "Call\n+49 170 1234567 with\nsk-abcdefghijklmnopqrst"]
+    engine = make_engine(replies)
+    engine.run("hi", conversation="c1", owner=MAIL, tags={"of": MAIL}, author=MAIL)
+    content = survey_content(engine.store, "c1")
+    assert {"email": 3, "phone": 1, "token": 1}.items() <= content.found.items()
+    assert content.found["card"] >= 2
+    assert not content.kept
+    page = build_shared_page(engine.store, "c1", tuple(content.found)).decode()
+    for secret in (MAIL, "170 1234567", "sk-abc", str(NUMBER)):
+        assert secret not in page
+    assert '"more":["[redacted:' in page
+    assert ",1.5,true]" in page
+    copy = MemoryStore()
+    copy.append("c1", 0, copy_redacted(engine.store, "c1", Redactor(patterns=tuple(content.found))))
+    assert len(list(replay_conversation(copy, "c1"))) == content.records
+    engine = make_engine(["ok"], responses=[{"llm": "model", "prompt": f"Send all to {MAIL}"}])
+    engine.run(f"I am {MAIL}", conversation=MAIL)
+    kept = survey_content(engine.store, MAIL)
+    assert 0 < kept.kept["email"] < kept.found["email"]
+    assert "Redaction leaves" in kept.describe()
+
+
+def test_what_redaction_leaves_is_said(run_cli: RunCli, work_dir: Path) -> None:
+    """With --redact too, the command says what the file still shows of what was to be replaced."""
+    run_cli("run", "quickstart", f"Tell {MAIL} a number", "--conversation", f"for-{MAIL}")
+    done = run_cli("share", f"for-{MAIL}", "--redact", "email", "-o", "run.html")
+    assert done.code == 0
+    assert "Redaction leaves 1 email: in ids" in done.err
+    assert f"for {MAIL}" not in (work_dir / "run.html").read_text()
 
 
 def test_a_run_with_agents_is_shared_whole_or_not_redacted() -> None:
