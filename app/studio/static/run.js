@@ -397,10 +397,14 @@ async function openAddressed() {
 
 addEventListener("hashchange", () => openAddressed());
 
-await steps.readNewest(Number(root.dataset.records));
-rebuild();
-chart.fit();
-await openAddressed(); // what is seen first comes first: the rest reads every record of the run
+try {
+  await steps.readNewest(Number(root.dataset.records));
+  rebuild();
+  chart.fit();
+  await openAddressed(); // what is seen first comes first: the rest reads every record of the run
+} catch (error) {
+  byId("damage").textContent = error.message; // what cannot be shown is checked all the same
+}
 root.dataset.ready = "true";
 showOrigin().catch(ignore);
 verify().catch((error) => { byId("verified").textContent = error.message; });

@@ -87,7 +87,7 @@ export class Inspector {
 
   // What became known since the step was drawn: figures of the whole run, and what waits. Nothing else moves.
   update(total) {
-    if (this.drawn?.choice === this.choice) {
+    if (this.drawn && this.drawn.choice === this.choice) {
       const { choice, record } = this.drawn;
       choice.total = total;
       this.figures.replaceChildren(...[this.showFigures(choice, record)].filter(Boolean));

@@ -242,6 +242,37 @@ class TestInBrowser:
                 assert f"record {seq} of conversation c1" in problem, (seq, problem)
                 await opened.close()
 
+    async def test_a_changed_byte_beside_the_records_is_said_too(self, tmp_path: Path) -> None:
+        """In a heading, in the keys of a record, and in what the server has drawn: the page is never left
+        checking, says what is changed, and shows what can be shown."""
+        child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+        effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+        options = {"chart": make_parent_chart(), "effects": effects, "conversation": "p"}
+        store = await asyncio.to_thread(lambda: make_log(ask_for("a"), "first", **options))
+        page = build_shared_page(store, "p")
+        own, other = (page.index(b'{"conversation":"%b"' % name) for name in (b"p", b"p.1"))
+        first = page.index(b'{"seq":0', own)
+        cases = (
+            (own + 3, b"x", "no heading of a conversation"),
+            (own + 17, b"q", "conversation p: it is not in the file"),
+            (own + 30, b"\n", "no heading of a conversation"),
+            (page.index(b'"head":"', own) + 9, b"x", "is not the one that its heading names"),
+            (other + 19, b"7", "it belongs to another conversation"),
+            (other + 1, b"&", "no heading of a conversation"),
+            (page.index(b'"event"', first) + 2, b"x", "record 0 of conversation p"),
+            (first, b"<", "record 0 of conversation p"),
+            (page.index(b'"kinds"') + 1, b"x", "beside the records was changed"),
+            (page.index(b'"kinds"') + 6, b"x", "beside the records was changed"),
+        )
+        async with open_browser() as context:
+            for place, (offset, byte, text) in enumerate(cases):
+                path = tmp_path / f"{place}.html"
+                path.write_bytes(page[:offset] + byte + page[offset + 1 :])
+                opened = await open_file(context, path)
+                assert await opened.locator("#verified.bad").count() == 1, place
+                assert text in str(await opened.locator("#damage").inner_text()), place
+                await opened.close()
+
     async def test_a_record_that_is_missing_is_named(self, tmp_path: Path) -> None:
         """In the middle, and at the end, where the chain alone would not show it."""
         page = build_shared_page(await asyncio.to_thread(make_log, ask_for("a"), "done"), "c1")
