@@ -7,6 +7,12 @@ import { makeColumns } from "/static/shared_columns.js";
 const GENESIS = "0".repeat(64);
 const TAIL = ',"hash":""}'.length + 64;
 
+// A browser saves a page as it was drawn: nothing of that counts once the file is opened again.
+document.getElementById("verified").textContent = "checking...";
+document.getElementById("verified").className = "badge";
+document.getElementById("damage").textContent = "";
+document.getElementById("trace").replaceChildren();
+
 function readBlock(id) {
   return document.getElementById(id).textContent.trim().replaceAll("&lt;", "<").replaceAll("&amp;", "&");
 }

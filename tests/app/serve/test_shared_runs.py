@@ -99,6 +99,22 @@ def test_a_shared_run_comes_back_whole(run_in_log: RunCli, work_dir: Path) -> No
     assert not (work_dir / "third.db").exists()
 
 
+def test_a_page_that_mail_or_an_editor_changed_comes_back(run_in_log: RunCli, work_dir: Path) -> None:
+    """Other line ends, a byte order mark and the comment of a browser that saved the page change no record.
+    A changed record is named with the file that the user gave."""
+    run_in_log("share", "sum", "--yes", "-o", "run.html")
+    page = (work_dir / "run.html").read_bytes()
+    saved = page.replace(b"<!doctype html>", b"<!DOCTYPE html>\n<!-- saved from url=(0014)about:internet -->")
+    others = (page.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + page, saved.replace(b"\n", b"\r\n"))
+    for number, other in enumerate(others):
+        (work_dir / "other.html").write_bytes(other)
+        assert run_in_log("import", "other.html", "--log", f"{number}.db").out == "sum\n"
+    (work_dir / "bad.html").write_bytes(page.replace(b'"seq":1,', b'"seq":7,'))
+    bad = run_in_log("import", "bad.html", "--log", "bad.db")
+    assert bad.code == 5
+    assert "line 3 of the records in bad.html: its hash does not match" in bad.err
+
+
 def test_what_was_found_is_replaced_in_a_copy_that_replays(run_in_log: RunCli, work_dir: Path) -> None:
     """With --redact the file has no such text anywhere, its records verify and replay, and the log is as it
     was."""
@@ -272,6 +288,24 @@ class TestInBrowser:
                 assert await opened.locator("#verified.bad").count() == 1, place
                 assert text in str(await opened.locator("#damage").inner_text()), place
                 await opened.close()
+
+    async def test_a_page_that_a_browser_saved_shows_the_run_once(self, tmp_path: Path) -> None:
+        """Saved as it was drawn and opened again, it has each row once and is checked anew; one that was cut
+        off before its script says that nothing is checked."""
+        page = build_shared_page(await asyncio.to_thread(make_log, ask_for("a"), "done"), "c1")
+        path = tmp_path / "run.html"
+        path.write_bytes(page)
+        async with open_browser() as context:
+            opened = await open_file(context, path)
+            rows = await opened.locator("#trace .line").count()
+            saved = re.sub(r"<meta http-equiv=[^>]*>", "", await opened.content())
+            path.write_text(saved.replace('"seq":2,', '"seq":4,', 1))
+            again = await open_file(context, path)
+            assert await again.locator("#verified.bad").count() == 1
+            assert await again.locator("#trace .line").count() == rows
+            path.write_bytes(page[: page.index(b'<script type="module">') + 1000])
+            cut = await open_file(context, path)
+            assert await cut.locator("#verified").inner_text() == "not checked"
 
     async def test_a_record_that_is_missing_is_named(self, tmp_path: Path) -> None:
         """In the middle, and at the end, where the chain alone would not show it."""
