@@ -664,8 +664,9 @@ def read_hit(store: Store, conversation: str, terms: Sequence[SearchTerm]) -> Se
         return None
     outline = store.read_outlines([conversation]).get(conversation)
     known = outline[1] if outline is not None else None
-    seq = _find_hit(store.read_words(conversation), terms)
-    if seq is None or known is None:
+    if known is not None:
+        seq = _find_hit(_iterate_words(store, conversation, known, newest[0] + 1), terms)
+    else:
         known, texts = _read_whole(IndexReader(store), IndexGap(0, conversation, 0, newest[0] + 1))
         seq = _find_hit(texts, terms)
     line = next(iter(store.read_lines(conversation, seq)), None) if seq is not None else None
@@ -673,6 +674,15 @@ def read_hit(store: Store, conversation: str, terms: Sequence[SearchTerm]) -> Se
         return None
     text = describe_record(seq, _read_event(line), known)
     return _cut_hit(seq, unicodedata.normalize("NFC", text), terms)
+
+
+def _iterate_words(store: Store, conversation: str, known: Outline, end: int) -> Iterator[tuple[int, str]]:
+    """The words of the records of a conversation: those of the index, then of the records that it lacks."""
+    last = -1
+    for last, words in store.read_words(conversation):
+        yield last, words
+    for entry in IndexReader(store).build_entries(IndexGap(0, conversation, last + 1, end), known):
+        yield from entry.texts
 
 
 def _find_hit(texts: Iterable[tuple[int, str]], terms: Sequence[SearchTerm]) -> int | None:

@@ -163,6 +163,22 @@ def test_the_hit_says_where_the_words_stand(store: Store) -> None:
         catch_up(store)
 
 
+def test_the_hit_is_the_same_however_old_the_index_is(store: Store) -> None:
+    """The record with all words is shown also where the index has only earlier ones with some of them."""
+    log = WrittenLog(store, "c")
+    log.configure()
+    log.start_turn("wren alone")
+    log.end_turn("Fine.")
+    catch_up(store)
+    log.start_turn("wren and robin")
+    for _ in range(2):
+        (row,) = read_page(store, ConversationFilter(search="wren robin"), limit=1).conversations
+        assert isinstance(row, ListedConversation)
+        assert row.hit is not None
+        assert row.hit.seq == 3
+        catch_up(store)
+
+
 def test_a_long_text_is_searched_up_to_its_limit(store: Store) -> None:
     """Of a record the first characters count, as `MAX_TEXT` says."""
     say(store, "c", "early " + "x " * MAX_TEXT + "late")
