@@ -56,7 +56,7 @@ _BEGINNING = b'{"conversation":"'
 
 SHARED_PAGE_START = b'<script type="text/plain" id="records">\n'
 SHARED_PAGE_END = b"</script>"
-_PAGE_BEGINNING = b"<!doctype html>"
+PAGE_BEGINNING = b"<!doctype html>"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """What stands around the lines in a run that was shared as one page; in it `<` and `&` are escaped."""
 _encode = msgspec.json.Encoder().encode
@@ -221,8 +221,8 @@ def read_shared_page(path: Path) -> bytes | None:
     """
     try:
         with path.open("rb") as file:
-            beginning = file.read(len(_BYTE_ORDER_MARK + _PAGE_BEGINNING)).removeprefix(_BYTE_ORDER_MARK)
-            if not beginning.lower().startswith(_PAGE_BEGINNING):
+            beginning = file.read(len(_BYTE_ORDER_MARK + PAGE_BEGINNING)).removeprefix(_BYTE_ORDER_MARK)
+            if not beginning.lower().startswith(PAGE_BEGINNING):
                 return None
         page = path.read_bytes().replace(b"\r\n", b"\n")  # no record has a bare one: JSON escapes it
         _, start, rest = page.partition(SHARED_PAGE_START)

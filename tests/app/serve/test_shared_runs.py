@@ -83,6 +83,7 @@ def test_a_shared_run_comes_back_whole(run_in_log: RunCli, work_dir: Path) -> No
     file is not overwritten, and one that was cut off is refused."""
     assert run_in_log("share", "sum", "--yes", "-o", "run.html").code == 0
     assert run_in_log("share", "sum", "--yes", "-o", "run.html").code == 2
+    assert "toolchart import run.html" in run_in_log("show", "sum", "--log", "run.html").err
     assert run_in_log("import", "run.html", "--log", "other.db").out == "sum\n"
     assert run_in_log("verify", "--log", "other.db").code == 0
     assert "skipped sum" in run_in_log("import", "run.html", "--log", "other.db").err
