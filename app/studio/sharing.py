@@ -21,7 +21,7 @@ from markupsafe import Markup
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.rendering import render_text
 from toolchart.app.studio.static_files import load_static_files
-from toolchart.engine.exchange.exports import copy_redacted
+from toolchart.engine.exchange.exports import copy_redacted, redact_for_copy
 from toolchart.engine.log.continuation.versions import read_release
 from toolchart.engine.log.family import list_relatives
 from toolchart.engine.log.read_records import parse_line
@@ -55,7 +55,9 @@ class SharedContent(msgspec.Struct, frozen=True, kw_only=True):
     events: Mapping[str, int]
     """How many events of each type."""
     found: Mapping[str, int]
-    """How often each of the patterns of `redact` was found."""
+    """How often each of some patterns of `redact` was found."""
+    kept: Mapping[str, int]
+    """How many of these are in what redaction leaves: ids, names, and what the author of the agent wrote."""
 
     def describe(self) -> str:
         """A sentence for whoever shares it."""
@@ -74,7 +76,13 @@ class SharedContent(msgspec.Struct, frozen=True, kw_only=True):
                 else ""
             )
             + (f" Found in them: {found}." if found else "")
+            + (f" {self.describe_kept()}" if self.kept else "")
         )
+
+    def describe_kept(self) -> str:
+        """A sentence about what a redacted file still shows; empty where that is nothing."""
+        kept = ", ".join(f"{number} {name}" for name, number in self.kept.items())
+        return f"Redaction leaves {kept}: in ids, in names, or in the agent's own texts." if kept else ""
 
 
 _TEXTS = {
@@ -86,30 +94,57 @@ _TEXTS = {
 }
 
 
-def survey_content(store: Store, conversation: str) -> SharedContent:
+def survey_content(
+    store: Store, conversation: str, patterns: Sequence[str] = tuple(PATTERNS)
+) -> SharedContent:
     """What a file of a conversation would show.
+
+    Args:
+        patterns: patterns of `redact`, which are looked for.
 
     Raises:
         NotFound: there is no such conversation.
         LogDamaged: a record cannot be read.
+        SpecError: a pattern is unknown.
     """
     require_existing(store, conversation)
     names = list_relatives(store, conversation)
-    events: Counter[str] = Counter()
-    texts: list[str] = []
+    redactor = Redactor(patterns=patterns)
+    events, found, kept = Counter[str](), Counter[str](), Counter[str]()
     for name in names:
         for seq, line in enumerate(store.read_lines(name)):
             record = parse_line(line, seq, name)
             events[record.event_type] += 1
-            if seq:
-                texts.append(json.dumps(record.event, ensure_ascii=False))
-    counted = {name: count_matches(name, texts) for name in PATTERNS}
+            text = _join_texts(record.event)
+            counted = {pattern: count_matches(pattern, text) for pattern in patterns}
+            if any(counted.values()):
+                left = _join_texts(redact_for_copy(redactor, record.event))
+                kept += Counter({pattern: count_matches(pattern, left) for pattern in patterns})
+            found += Counter(counted)
     return SharedContent(
         conversations=tuple(names),
         records=sum(events.values()),
         events=dict(events),
-        found={name: number for name, number in counted.items() if number},
+        found={name: found[name] for name in patterns if found[name]},
+        kept={name: kept[name] for name in patterns if kept[name]},
     )
+
+
+def _join_texts(value: Any) -> str:
+    """All texts and numbers of JSON data, keys too, each on a line of its own."""
+    return "\n".join(_iterate_texts(value))
+
+
+def _iterate_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _iterate_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _iterate_texts(item)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = ()) -> bytes:
@@ -135,6 +170,7 @@ def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = (
     names = list_relatives(source, conversation)
     records = b"".join(iterate_file_lines(source, names)).decode()
     drawing = draw_for_page(lambda: read_chart(source, conversation))
+    drawn = json.dumps({name: _describe_drawn(source, name) for name in names})
     style = "\n".join(_read_static(name) for name in _STYLES)
     script = bundle_modules()
     text = render_text(
@@ -161,7 +197,8 @@ def build_shared_page(store: Store, conversation: str, redact: Sequence[str] = (
         policy=_make_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        drawn=Markup(_escape(json.dumps({name: _describe_drawn(source, name) for name in names}))),
+        drawn=Markup(_escape(drawn)),
+        drawn_digest=hashlib.sha256(drawn.encode()).hexdigest(),
         records=Markup(_escape(records)),
         start=Markup(SHARED_PAGE_START.decode()),
         end=Markup(SHARED_PAGE_END.decode()),

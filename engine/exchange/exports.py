@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from toolchart.engine.log.stores.record_file import iterate_file_lines
 from toolchart.specs.chat_messages import join_call_messages
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.errors import LogUnavailable, SpecError
+from toolchart.states.events import CONFIGURATION_TYPES
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -82,13 +84,25 @@ def copy_redacted(store: Store, conversation: str, redactor: Redactor) -> list[b
     lines: list[bytes] = []
     snapshot, prev = Snapshot(), GENESIS
     for replayed in replay_conversation(store, conversation):
-        copy = RedactedConversation(replayed.machine, snapshot, redactor.redact_event, redactor.sign_digest)
+        copy = RedactedConversation(
+            replayed.machine, snapshot, partial(redact_for_copy, redactor), redactor.sign_digest
+        )
         _, data = make_plain_event(replayed.step.event)
         redacted, step, sent = copy.apply_event(data, replayed.step)
         seq, snapshot = len(lines), copy.snapshot
         line, prev = encode_record(seq, step.event.at, redacted, step, prev, sent=sent, salt=generate_salt())
         lines.append(line)
     return lines
+
+
+def redact_for_copy(redactor: Redactor, data: dict[str, Any]) -> dict[str, Any]:
+    """The data of an event for a redacted copy: also without what the redactor finds in the owner and the
+    tags, by which a log finds its own conversations."""
+    redacted = redactor.redact_event(data)
+    if data["type"] not in CONFIGURATION_TYPES:
+        return redacted
+    own = {name: data[name] for name in ("owner", "tags") if name in data}
+    return {**redacted, **redactor.redact_payload(own)}
 
 
 def write_records(store: Store, conversations: Iterable[str], target: str) -> bool:

@@ -17,7 +17,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -92,15 +92,16 @@ _QUOTE = re.compile(r"\\{0,9}[\"']")
 _BARE_VALUE = re.compile(r"[^\s,;&#}\])\"'\\]*")
 
 
-def count_matches(name: str, texts: Iterable[str]) -> int:
-    """How often one of `PATTERNS` occurs in some texts; a text that takes too long counts once."""
-    pattern, count = get_pattern(PATTERNS[name]), 0
-    for text in texts:
-        try:
-            count += len(pattern.find_spans(text))
-        except PatternTimeout:
-            count += 1
-    return count
+def count_matches(pattern: str, text: str) -> int:
+    """How often a pattern of `redact` occurs in a text; once where it takes too long.
+
+    Raises:
+        SpecError: it is unknown or is no regular expression.
+    """
+    try:
+        return len(_compile_redaction_pattern(pattern).find_spans(text))
+    except PatternTimeout:
+        return 1
 
 
 def hide_marks(text: str) -> str:
@@ -166,7 +167,7 @@ class Redactor:
         """A redacted part of an event whose keys belong to the log format."""
         is_form = key in ("content", "output", "input") and isinstance(value, dict)
         if is_form or key == "arguments" or (key == "result" and not _is_tool_result(value)):
-            return self._redact_payload(value)
+            return self.redact_payload(value)
         if key in ("raw", "shown") and isinstance(value, str):
             return self._redact_json_text(value)
         if isinstance(value, dict):
@@ -178,25 +179,28 @@ class Redactor:
             return [self._redact_structure(item, key) for item in value]
         return self._redact_text(value) if isinstance(value, str) else value
 
-    def _redact_payload(self, value: Any) -> Any:
-        """Redacted arguments or results of a tool, whose keys may be secret keys."""
+    def redact_payload(self, value: Any) -> Any:
+        """JSON data whose keys are nobody's structure, redacted: arguments or results of a tool, tags."""
         if isinstance(value, dict):
             # Keys may be secrets too: accounts by their card numbers, for instance.
             return {
                 self._redact_text(key): self._replace_secret(item)
                 if self._is_secret_key(key)
-                else self._redact_payload(item)
+                else self.redact_payload(item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self._redact_payload(item) for item in value]
+            return [self.redact_payload(item) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = self._redact_text(str(value))  # a number of a card is one, with quotes or without
+            return value if text == str(value) else text
         return self._redact_text(value) if isinstance(value, str) else value
 
     def _redact_json_text(self, text: str) -> str:
         """A redacted text; where it holds JSON, its keys are checked too."""
         try:
             value = json.loads(text)  # keeps integers beyond 64 bits, as canonical JSON does not
-            redact = self._redact_structure if _is_tool_result(value) else self._redact_payload
+            redact = self._redact_structure if _is_tool_result(value) else self.redact_payload
             redacted_value = redact(value)
             if redacted_value == value:
                 return text

@@ -21,7 +21,7 @@ import re
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -64,6 +64,9 @@ _RECORDS_AT_ONCE = 2000
 _CHARACTERS_AT_ONCE = 1 << 20
 _CONVERSATIONS_AT_ONCE = 200
 """What one commit of the index writes at most, so that a writer of the log does not wait for long."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What a database cannot take as a text. No id has it, nor the control character in its place."""
 
 # -- words ---------------------------------------------------------------------------------------------
 
@@ -121,7 +124,8 @@ def parse_search(text: str) -> tuple[SearchTerm, ...]:
     last = len(pieces) - 1
     goes_on = not text[-1].isspace()
     return tuple(
-        SearchTerm(words, goes_on and number == last, piece) for number, (piece, words) in enumerate(pieces)
+        SearchTerm(words, goes_on and number == last, _UNSTORABLE.sub("\x01", piece))
+        for number, (piece, words) in enumerate(pieces)
     )
 
 
@@ -460,10 +464,10 @@ def catch_up(store: Store, *, seconds: float | None = None) -> int:
     until = None if seconds is None else time.monotonic() + seconds
     gaps = store.list_index_gaps()
     reader, batch, size, done, count = IndexReader(store), list[IndexEntry](), 0, 0, 0
-    parents: dict[str, None] = {}
     try:
         if gaps and not store.write_index(()):
             return len(gaps)
+        lacking = {gap.conversation for gap in gaps}
         for count, gap in enumerate(gaps, 1):
             known = store.read_outlines([gap.conversation]) if gap.start else {}
             outline = known[gap.conversation][1] if gap.conversation in known else None
@@ -471,41 +475,55 @@ def catch_up(store: Store, *, seconds: float | None = None) -> int:
                 batch.append(entry)
                 size += sum(len(text) for _, text in entry.texts) + 500
                 if size >= _CHARACTERS_AT_ONCE or len(batch) >= _CONVERSATIONS_AT_ONCE:
-                    store.write_index(batch)
+                    _write_batch(store, reader, batch, lacking)
                     batch, size, done = [], 0, count
-                if entry.outline.is_child:
-                    parents[gap.conversation] = None
             if until is not None and time.monotonic() >= until:
                 break
         if batch:
-            store.write_index(batch)
+            _write_batch(store, reader, batch, lacking)
             done = count
-        _refresh_parents(store, reader, parents)
     except LogUnavailable:  # nobody may write here: what is lacking is read while searching
         return len(gaps) - done
     return len(gaps) - done
 
 
-def _refresh_parents(store: Store, reader: IndexReader, children: Iterable[str]) -> None:
-    """Write anew how the conversations stand that run these: what waits in a child waits in them."""
+def _write_batch(store: Store, reader: IndexReader, batch: list[IndexEntry], lacking: set[str]) -> None:
+    """Write entries, and in the same commit how the conversations stand that run these: what waits in a child
+    waits in them, and their own records do not tell."""
+    children = [entry.gap.conversation for entry in batch if entry.outline.is_child]
+    parents = _list_parents(store, children, lacking)
+    store.write_index([*batch, *(entry for gap, own in parents for entry in reader.build_entries(gap, own))])
+
+
+def _list_parents(
+    store: Store, children: Iterable[str], lacking: Collection[str]
+) -> list[tuple[IndexGap, Outline]]:
+    """The conversations that run these, with what the index has of them; but not those that it lacks."""
     names: dict[str, None] = {}
     for child in children:
-        name: str | None = child
-        while name is not None:
-            line = next(iter(store.read_lines(name)), None)
-            link = find_parent(parse_line(line, 0, name)) if line is not None else None
-            name = str(link["conversation"]) if link is not None else None
-            if name is None or name in names:
+        for name in _iterate_parents(store, child):
+            if name in names:
                 break
             names[name] = None
-    entries = []
-    for name, (number, outline) in store.read_outlines(list(names)).items():
+    parents = []
+    for name, (number, outline) in store.read_outlines([*names]).items():
         newest = store.read_last_line(name)
-        if newest is not None:
-            gap = IndexGap(number, name, newest[0] + 1, newest[0] + 1)
-            entries += reader.build_entries(gap, outline)
-    if entries:
-        store.write_index(entries)
+        if newest is not None and name not in lacking:
+            parents.append((IndexGap(number, name, newest[0] + 1, newest[0] + 1), outline))
+    return parents
+
+
+def _iterate_parents(store: Store, conversation: str) -> Iterator[str]:
+    """The conversation that runs another one, the one that runs that, and so on; up to a damaged one."""
+    try:
+        while (line := next(iter(store.read_lines(conversation)), None)) is not None:
+            link = find_parent(parse_line(line, 0, conversation))
+            if link is None:
+                return
+            conversation = str(link["conversation"])
+            yield conversation
+    except LogDamaged:
+        return
 
 
 # -- searching -----------------------------------------------------------------------------------------
@@ -530,6 +548,10 @@ def iterate_found(store: Store, query: IndexQuery, before: str | None = None) ->
     gaps = store.list_index_gaps()
     lacking = {gap.conversation: gap for gap in gaps}
     reader = IndexReader(store)
+    if query.statuses or query.by_attention:
+        parents = _list_parents(store, [gap.conversation for gap in gaps[:MAX_SCANNED]], lacking)
+        lacking |= {gap.conversation: gap for gap, _ in parents}
+        gaps = sorted(lacking.values(), key=lambda gap: -gap.number)
     if before is not None:
         place = _find_place(store, reader, before, lacking)
         if place is None:
@@ -642,8 +664,9 @@ def read_hit(store: Store, conversation: str, terms: Sequence[SearchTerm]) -> Se
         return None
     outline = store.read_outlines([conversation]).get(conversation)
     known = outline[1] if outline is not None else None
-    seq = _find_hit(store.read_words(conversation), terms)
-    if seq is None or known is None:
+    if known is not None:
+        seq = _find_hit(_iterate_words(store, conversation, known, newest[0] + 1), terms)
+    else:
         known, texts = _read_whole(IndexReader(store), IndexGap(0, conversation, 0, newest[0] + 1))
         seq = _find_hit(texts, terms)
     line = next(iter(store.read_lines(conversation, seq)), None) if seq is not None else None
@@ -651,6 +674,15 @@ def read_hit(store: Store, conversation: str, terms: Sequence[SearchTerm]) -> Se
         return None
     text = describe_record(seq, _read_event(line), known)
     return _cut_hit(seq, unicodedata.normalize("NFC", text), terms)
+
+
+def _iterate_words(store: Store, conversation: str, known: Outline, end: int) -> Iterator[tuple[int, str]]:
+    """The words of the records of a conversation: those of the index, then of the records that it lacks."""
+    last = -1
+    for last, words in store.read_words(conversation):
+        yield last, words
+    for entry in IndexReader(store).build_entries(IndexGap(0, conversation, last + 1, end), known):
+        yield from entry.texts
 
 
 def _find_hit(texts: Iterable[tuple[int, str]], terms: Sequence[SearchTerm]) -> int | None:

@@ -8,6 +8,7 @@ import sqlite3
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -118,6 +119,9 @@ def test_words_of_every_kind_are_found(store: Store) -> None:
         '"where" NEAR(to': [],
         '"where"': ["second", "first"],
         "a' OR 1=1 --": [],
+        "\0where": ["second", "first"],
+        "where\0 \ud800\udc00eur": ["first"],
+        "7731\ud800": ["first"],
     }
     scanned = {words: find(store, words) for words in expected}
     assert scanned == expected
@@ -156,6 +160,22 @@ def test_the_hit_says_where_the_words_stand(store: Store) -> None:
         (other,) = read_page(store, ConversationFilter(search="c "), limit=1).conversations
         assert isinstance(other, ListedConversation)
         assert other.hit is None, "only the id has it"
+        catch_up(store)
+
+
+def test_the_hit_is_the_same_however_old_the_index_is(store: Store) -> None:
+    """The record with all words is shown also where the index has only earlier ones with some of them."""
+    log = WrittenLog(store, "c")
+    log.configure()
+    log.start_turn("wren alone")
+    log.end_turn("Fine.")
+    catch_up(store)
+    log.start_turn("wren and robin")
+    for _ in range(2):
+        (row,) = read_page(store, ConversationFilter(search="wren robin"), limit=1).conversations
+        assert isinstance(row, ListedConversation)
+        assert row.hit is not None
+        assert row.hit.seq == 3
         catch_up(store)
 
 
@@ -368,6 +388,50 @@ def test_a_log_that_nobody_may_write_is_read(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_search_does_not_wait_long_for_who_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another process writes the log for long, a search reads the records after a second at most."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    write_conversation(store, 1, name="a")
+    clock, waited = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        waited.append(seconds)
+
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    writer = sqlite3.connect(path, isolation_level=None)
+    for _ in range(2):
+        writer.execute("BEGIN IMMEDIATE")
+        waited.clear()
+        assert catch_up(store) == 1
+        assert 0 < sum(waited) < 2
+        assert find(store, "add") == ["a"] * len(store.list_index_gaps())
+        writer.execute("ROLLBACK")
+        catch_up(store)
+        store.delete("a")
+        write_conversation(store, 1, name="a")
+    writer.close()
+    store.close()
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM outlines", "UPDATE outlines SET records = 1"])
+def test_an_index_that_somebody_changed_is_written_again(tmp_path: Path, change: str) -> None:
+    """Words of records that the index does not say it has are written anew, and a search finds all."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path)
+    for name in ("a", "b"):
+        write_conversation(store, 1, name=name)
+    catch_up(store)
+    with sqlite3.connect(path) as database:
+        database.execute(change)
+    database.close()
+    assert catch_up(store) == 0
+    assert find(store, "add") == ["b", "a"]
+    assert not list(store.check_storage())
+    store.close()
+
+
 def test_without_fts5_the_records_are_read(tmp_path: Path) -> None:
     """Where SQLite has no FTS5 there is no index and the search still finds; where somebody else has made
     one, deleting says what is missing and deletes nothing."""
@@ -500,6 +564,75 @@ def test_what_waits_in_an_agent_waits_in_whoever_runs_it(store: Store) -> None:
     assert read_page(store, ConversationFilter(status="waiting"), limit=9).conversations == ()
     catch_up(store)
     assert read_page(store, ConversationFilter(status="waiting"), limit=9).conversations == ()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_parent_waits_with_its_child_however_old_the_index_is(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Where the index has the parent and not what its child has asked since, the parent is one that waits:
+    for a reader who may not write, and after a process that was killed while it wrote the index."""
+    address = f"{tmp_path}/log.db"
+    if kind == "postgres":
+        address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+    effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+    replies = [reply_with_calls(("echo", {"text": "Wren"})), "the child is done"]
+    whole: Any = MemoryStore()
+    chart = child_agents.make_parent_chart()
+    with make_engine(replies, log=whole, chart=chart, effects=effects, approval=ASKING["approval"]) as engine:
+        engine.run("hi", conversation="parent")
+    lines = {name: list(whole.read_lines(name)) for name in whole.list_conversations()}
+    (name,) = set(lines) - {"parent"}
+    store = open_store(address)
+    store.append("parent", 0, lines["parent"])
+    store.append(name, 0, lines[name][:-1])
+    catch_up(store)
+    assert list_waiting(store) == []
+    store.append(name, len(lines[name]) - 1, lines[name][-1:])
+    reader = open_store_for_reading(address)
+    assert list_waiting(reader) == ["parent"]
+    reader.close()
+    store.close()
+
+    def catch_up_and_die() -> None:
+        own = open_store(address)
+        write = own.write_index
+
+        def write_some(entries: Any) -> bool:
+            is_done = write(entries)
+            if entries:
+                die()
+            return is_done
+
+        with patch.object(own, "write_index", write_some):
+            catch_up(own)
+
+    assert run_forked(catch_up_and_die)
+    store = open_store(address)
+    assert not store.list_index_gaps()
+    assert list_waiting(store) == ["parent"]
+    store.close()
+
+
+def test_a_damaged_parent_hinders_no_search(store: Store) -> None:
+    """Where the record of a parent cannot be read, its child is found by its id: whether the parent redacts
+    what its child says cannot be known."""
+    parent: dict[str, Any] = {"conversation": "parent", "effect": 1, "head": "0" * 64}
+    child = WrittenLog(store, "parent.1")
+    child.configure(parent=parent)
+    child.start_turn("Wren")
+    store.append("parent", 0, [b"no record"])
+    for _ in range(2):
+        page = read_page(store, ConversationFilter(search="parent.1"), limit=9, with_children=True)
+        assert "parent.1" in [row.conversation for row in page.conversations]
+        catch_up(store)
+
+
+def list_waiting(store: Store) -> list[str]:
+    """The ids of what waits for a person."""
+    page = read_page(store, ConversationFilter(status="waiting"), limit=9)
+    return [row.conversation for row in page.conversations]
 
 
 def test_verify_looks_at_the_index_too(tmp_path: Path) -> None:

@@ -247,6 +247,16 @@ class StoreConformance:
         expected[292:] = [("0075", b"late"), ("007", b"again"), *expected[293:]]
         assert list(store.read_values("c", "checkpoint")) == expected
 
+    def test_a_name_that_no_database_holds_is_unknown(self, store: StoreBase) -> None:
+        """Whoever asks for an id with NUL or half a surrogate pair hears that nothing is there, as for any
+        other unknown id."""
+        store.append("c", 0, build_lines(2))
+        for name in ("c\0", "c\ud800"):
+            assert store.read_last_line(name) is None
+            assert list(store.read_lines(name)) == list(store.read_values(name, "checkpoint")) == []
+            assert store.read_value(name, "lease") is None
+        assert len(list(store.read_lines("c"))) == 2
+
     def test_only_listed_values_are_listed(self, store: StoreBase) -> None:
         """A value is listed from a write that says so to one that does not; numbers grow with each write."""
 

@@ -39,6 +39,7 @@ function makeList(rows, hint) {
     make("dl", { class: "facts", id: "key-list" }, ...rows.flatMap(([keys, text]) => [make("dt", {}, ...names(keys)), make("dd", {}, text)])),
     make("p", { class: "hint" }, `Letters and signs do nothing while you type in a field. ${hint}`),
     make("label", { class: "inline" }, box, "Letters and signs are keys in this browser"));
+  document.getElementById(list.id)?.remove(); // of a file that a browser saved with it
   document.body.append(list);
 }
 

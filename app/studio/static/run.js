@@ -392,10 +392,14 @@ async function openAddressed() {
 addEventListener("hashchange", () => openAddressed());
 
 inspector.waiting = JSON.parse(root.dataset.waiting);
-await steps.readNewest(Number(root.dataset.records));
-rebuild();
-chart.fit();
-await openAddressed(); // what is seen first comes first: the rest reads every record of the run
+try {
+  await steps.readNewest(Number(root.dataset.records));
+  rebuild();
+  chart.fit();
+  await openAddressed(); // what is seen first comes first: the rest reads every record of the run
+} catch (error) {
+  byId("damage").textContent = error.message; // what cannot be shown is checked all the same
+}
 root.dataset.ready = "true";
 verify().catch((error) => { byId("verified").textContent = error.message; });
 await Promise.all([showFigures().catch(ignore), readChildren().catch(ignore)]);

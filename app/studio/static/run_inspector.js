@@ -94,7 +94,7 @@ export class Inspector {
 
   // What became known since the step was drawn: figures of the whole run, and what waits. Nothing else moves.
   update() {
-    if (this.drawn?.choice === this.choice) {
+    if (this.drawn && this.drawn.choice === this.choice) {
       const { choice, record } = this.drawn;
       this.figures.replaceChildren(...[this.showFigures(choice, record)].filter(Boolean));
       if (!this.waits.contains(document.activeElement)) {

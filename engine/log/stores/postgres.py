@@ -12,6 +12,7 @@ what is wrong with which. Both take the same locks: a lease cannot be taken over
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -206,6 +207,9 @@ INSERT INTO toolchart_records
 SELECT first_id + added.seq, added.line FROM place, (VALUES {{}}) AS added (seq, line)
 """
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What no text of the server has."""
+
 _SCHEMA_LOCK = 0x746F6F6C
 """Key of the advisory lock for creating the tables, so that two processes do not collide."""
 
@@ -377,10 +381,9 @@ class PostgresStore(SqlStore):
         def fetch(db: Connection) -> list[Any]:
             return db.execute(query.encode(), parameters).fetchall()
 
-        try:
-            return self._reading.run(fetch)
-        except UnicodeEncodeError:  # a name that the database cannot hold
-            return []
+        if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in parameters):
+            return []  # asked before the server: it would refuse the statement, and the connection would go
+        return self._reading.run(fetch)
 
     def _iterate(self, query: str) -> Iterator[Any]:
         # A cursor with a name stays on the server and sends few rows at a time; it lives as long as its

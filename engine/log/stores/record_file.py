@@ -56,7 +56,8 @@ _BEGINNING = b'{"conversation":"'
 
 SHARED_PAGE_START = b'<script type="text/plain" id="records">\n'
 SHARED_PAGE_END = b"</script>"
-_PAGE_BEGINNING = b"<!doctype html>"
+PAGE_BEGINNING = b"<!doctype html>"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """What stands around the lines in a run that was shared as one page; in it `<` and `&` are escaped."""
 _encode = msgspec.json.Encoder().encode
 _decode_heading = msgspec.json.Decoder(_Heading).decode
@@ -120,14 +121,18 @@ def _describe_excess() -> str:
 class RecordFile(StoreBase):
     """The conversations of a file, with their hashes, numbers and links checked when it is opened.
 
+    Args:
+        place: what messages call it, where that is not its path.
+
     Raises:
         LogUnavailable: there is no such file, or it cannot be read, or it is a pipe or a folder.
         ForeignLog: it does not begin as such a file does.
         LogDamaged: it is not as it was written; names the line.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, place: str = "") -> None:
         self.path = Path(path)
+        self._place = place or str(self.path)
         self._lock = threading.Lock()
         require_regular_file(self.path)
         try:
@@ -135,7 +140,7 @@ class RecordFile(StoreBase):
         except OSError as error:
             raise LogUnavailable(f"{self.path} cannot be read: {error.strerror}") from None
         try:
-            self._places = _check_lines(self._file, self.path)
+            self._places = _check_lines(self._file, self._place)
         except BaseException:
             self.close()
             raise
@@ -208,16 +213,19 @@ def is_heading(line: bytes) -> bool:
 
 
 def read_shared_page(path: Path) -> bytes | None:
-    """The lines of records in a run that was shared as one page of HTML; None for any other file.
+    """The lines of records in a run that was shared as one page of HTML, also where mail or an editor has
+    changed its line ends; None for any other file.
 
     Raises:
         LogDamaged: it is such a page, and was cut off.
     """
     try:
         with path.open("rb") as file:
-            if not file.read(len(_PAGE_BEGINNING)).lower().startswith(_PAGE_BEGINNING):
+            beginning = file.read(len(_BYTE_ORDER_MARK + PAGE_BEGINNING)).removeprefix(_BYTE_ORDER_MARK)
+            if not beginning.lower().startswith(PAGE_BEGINNING):
                 return None
-        _, start, rest = path.read_bytes().partition(SHARED_PAGE_START)
+        page = path.read_bytes().replace(b"\r\n", b"\n")  # no record has a bare one: JSON escapes it
+        _, start, rest = page.partition(SHARED_PAGE_START)
     except OSError:
         return None
     if not start:
@@ -240,10 +248,11 @@ def require_regular_file(path: Path) -> None:
         )
 
 
-def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
-    """Where each conversation stands in a file in which every line is as it was written."""
+def _check_lines(file: BinaryIO, name: str) -> dict[str, _Place]:
+    """Where each conversation stands in a file in which every line is as it was written; messages call it
+    by a name."""
     places: dict[str, _Place] = {}
-    check, start = _LineCheck(path), 0
+    check, start = _LineCheck(name), 0
     while line := file.readline(READING.record_bytes):
         check.number += 1
         if not line.endswith(b"\n"):
@@ -278,20 +287,20 @@ def _read_conversation(line: bytes) -> str | None:
 class _LineCheck:
     """Compares each line with those before it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.number = 0
         """Of the line, from 1 on."""
         self.missing = 0
         """Records that must follow."""
         self.heading = _Heading("", 0, "")
-        self._path = path
+        self._name = name
         self._prev = GENESIS
 
     def check_heading(self, line: bytes, places: dict[str, _Place]) -> None:
         """Begin with a conversation."""
         if self.number == 1 and not line.startswith(_BEGINNING):
             raise ForeignLog(
-                f"{self._path} is no file of records: it does not begin with the heading of a conversation\n"
+                f"{self._name} is no file of records: it does not begin with the heading of a conversation\n"
                 "  `toolchart export --format jsonl` writes such files"
             )
         try:
@@ -339,7 +348,7 @@ class _LineCheck:
         """
         seq = self.heading.records - self.missing if self.missing else None
         raise LogDamaged(
-            f"line {self.number} of {self._path}: {problem}\n"
+            f"line {self.number} of {self._name}: {problem}\n"
             "  nothing of a file with such a line is read: take another copy of it, or export the log again",
             conversation=self.heading.conversation or None,
             seq=seq,

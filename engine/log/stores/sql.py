@@ -394,7 +394,10 @@ class SqlStore(StoreBase):
             lists = (_encode_json(outline.models), _encode_json(outline.tags))
             flags = (outline.is_child, outline.is_redacted)
             db.execute(queries.write_outline, (gap.end, *row, *lists, *flags, gap.number))
-            words = [((gap.number << SEQ_BITS) + seq, text) for seq, text in entry.texts]
+            first_id = gap.number << SEQ_BITS
+            # Nothing is behind what the outline counts, but in an index that somebody has changed by hand.
+            db.execute(queries.drop_words, (first_id + gap.start, first_id + LAST_SEQ))
+            words = [(first_id + seq, text) for seq, text in entry.texts]
             if words:
                 db.cursor().executemany(queries.write_words, words)
             size += sum(len(text) for _, text in words)

@@ -139,6 +139,9 @@ FROM (SELECT 1) LEFT JOIN conversations ON id = ?
 BUSY_TIMEOUT_S = 10.0
 """Seconds to wait while another process writes."""
 
+INDEX_WAIT_S = 1.0
+"""The same to write the search index: whoever searches can do without."""
+
 _MAX_FINDINGS = 20
 """Findings of SQLite itself that are reported."""
 
@@ -517,6 +520,9 @@ class SqliteStore(SqliteTables):
         ]
         self._transactions = {False: transactions[:2], True: transactions[2:]}
         """By whether it is synced, and then by whether it waits for another writer."""
+        self._index_transaction = Transaction(
+            self._db, self._lock, INDEX_WAIT_S, self._watch, is_unsynced=durable
+        )
 
     def _prepare_schema(self, *, create: bool) -> None:
         """Set the durability, and create the tables."""
@@ -618,7 +624,7 @@ class SqliteStore(SqliteTables):
             if not self._db.execute(HAS_FTS5).fetchone():
                 return False
             # Not synced: what a crash takes away is written again.
-            with self._transactions[False][True]:
+            with self._index_transaction:
                 if not self._has_index(self._db):
                     self._make_index()
                 self._bytes_since_upkeep += self._write_index(self._db, entries)

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolchart.engine.log.stores.base import Change
+from toolchart.engine.log.stores.record_file import PAGE_BEGINNING
 from toolchart.engine.log.stores.sqlite import (
     ErrorTranslation,
     SqliteTables,
@@ -141,6 +142,11 @@ def _check_header(path: Path) -> None:
         raise build_empty_error(path)
     if all(words in head for words in _OWN_WORDS):
         raise LogDamaged(f"{path} does not begin as a SQLite file does")
+    if head.lower().startswith(PAGE_BEGINNING):
+        raise ForeignLog(
+            f"{path} is no log of Toolchart: it is a page of HTML\n"
+            f"  a run that was shared comes into a log first: toolchart import {path} --log FILE.db"
+        )
     raise ForeignLog(f"{path} is no log of Toolchart: it is not a SQLite file")
 
 

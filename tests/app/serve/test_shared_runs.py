@@ -23,6 +23,9 @@ from served import make_site, open_client
 
 from toolchart.app.studio.pages.run import read_steps
 from toolchart.app.studio.sharing import build_shared_page, bundle_modules, survey_content
+from toolchart.engine.exchange.exports import copy_redacted
+from toolchart.engine.log.redaction import Redactor
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import read_shared_page
@@ -80,6 +83,7 @@ def test_a_shared_run_comes_back_whole(run_in_log: RunCli, work_dir: Path) -> No
     file is not overwritten, and one that was cut off is refused."""
     assert run_in_log("share", "sum", "--yes", "-o", "run.html").code == 0
     assert run_in_log("share", "sum", "--yes", "-o", "run.html").code == 2
+    assert "toolchart import run.html" in run_in_log("show", "sum", "--log", "run.html").err
     assert run_in_log("import", "run.html", "--log", "other.db").out == "sum\n"
     assert run_in_log("verify", "--log", "other.db").code == 0
     assert "skipped sum" in run_in_log("import", "run.html", "--log", "other.db").err
@@ -96,6 +100,22 @@ def test_a_shared_run_comes_back_whole(run_in_log: RunCli, work_dir: Path) -> No
     assert not (work_dir / "third.db").exists()
 
 
+def test_a_page_that_mail_or_an_editor_changed_comes_back(run_in_log: RunCli, work_dir: Path) -> None:
+    """Other line ends, a byte order mark and the comment of a browser that saved the page change no record.
+    A changed record is named with the file that the user gave."""
+    run_in_log("share", "sum", "--yes", "-o", "run.html")
+    page = (work_dir / "run.html").read_bytes()
+    saved = page.replace(b"<!doctype html>", b"<!DOCTYPE html>\n<!-- saved from url=(0014)about:internet -->")
+    others = (page.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + page, saved.replace(b"\n", b"\r\n"))
+    for number, other in enumerate(others):
+        (work_dir / "other.html").write_bytes(other)
+        assert run_in_log("import", "other.html", "--log", f"{number}.db").out == "sum\n"
+    (work_dir / "bad.html").write_bytes(page.replace(b'"seq":1,', b'"seq":7,'))
+    bad = run_in_log("import", "bad.html", "--log", "bad.db")
+    assert bad.code == 5
+    assert "line 3 of the records in bad.html: its hash does not match" in bad.err
+
+
 def test_what_was_found_is_replaced_in_a_copy_that_replays(run_in_log: RunCli, work_dir: Path) -> None:
     """With --redact the file has no such text anywhere, its records verify and replay, and the log is as it
     was."""
@@ -106,6 +126,45 @@ def test_what_was_found_is_replaced_in_a_copy_that_replays(run_in_log: RunCli, w
     assert run_in_log("replay", "sum", "--log", "other.db").code == 0
     assert "[redacted:" in run_in_log("show", "sum", "--log", "other.db").out
     assert MAIL in run_in_log("show", "sum").out
+
+
+NUMBER = 4111111111111111
+
+
+def test_what_is_found_is_what_a_redacted_file_lacks() -> None:
+    """A secret at the beginning of a line is found, and so are numbers, owners and tags; a redacted file has
+    none of them, and its records verify and replay. What it leaves is said: ids, names and the agent's own
+    texts."""
+    asked = reply_with_calls(("echo", {"text": "x", "card": NUMBER, "more": [NUMBER, 1.5, True]}))
+    replies = [asked, "Call\n+49 170 1234567 with\nsk-abcdefghijklmnopqrst"]
+    engine = make_engine(replies)
+    engine.run("hi", conversation="c1", owner=MAIL, tags={"of": MAIL}, author=MAIL)
+    content = survey_content(engine.store, "c1")
+    assert {"email": 3, "phone": 1, "token": 1}.items() <= content.found.items()
+    assert content.found["card"] >= 2
+    assert not content.kept
+    page = build_shared_page(engine.store, "c1", tuple(content.found)).decode()
+    for secret in (MAIL, "170 1234567", "sk-abc", str(NUMBER)):
+        assert secret not in page
+    assert '"more":["[redacted:' in page
+    assert ",1.5,true]" in page
+    copy = MemoryStore()
+    copy.append("c1", 0, copy_redacted(engine.store, "c1", Redactor(patterns=tuple(content.found))))
+    assert len(list(replay_conversation(copy, "c1"))) == content.records
+    engine = make_engine(["ok"], responses=[{"llm": "model", "prompt": f"Send all to {MAIL}"}])
+    engine.run(f"I am {MAIL}", conversation=MAIL)
+    kept = survey_content(engine.store, MAIL)
+    assert 0 < kept.kept["email"] < kept.found["email"]
+    assert "Redaction leaves" in kept.describe()
+
+
+def test_what_redaction_leaves_is_said(run_cli: RunCli, work_dir: Path) -> None:
+    """With --redact too, the command says what the file still shows of what was to be replaced."""
+    run_cli("run", "quickstart", f"Tell {MAIL} a number", "--conversation", f"for-{MAIL}")
+    done = run_cli("share", f"for-{MAIL}", "--redact", "email", "-o", "run.html")
+    assert done.code == 0
+    assert "Redaction leaves 1 email: in ids" in done.err
+    assert f"for {MAIL}" not in (work_dir / "run.html").read_text()
 
 
 def test_a_run_with_agents_is_shared_whole_or_not_redacted() -> None:
@@ -199,6 +258,55 @@ class TestInBrowser:
                 problem = str(await opened.locator("#damage").inner_text())
                 assert f"record {seq} of conversation c1" in problem, (seq, problem)
                 await opened.close()
+
+    async def test_a_changed_byte_beside_the_records_is_said_too(self, tmp_path: Path) -> None:
+        """In a heading, in the keys of a record, and in what the server has drawn: the page is never left
+        checking, says what is changed, and shows what can be shown."""
+        child = {"chart": "tool_loop", "message": "do it", "as": "outcome"}
+        effects = {"work": {"run_agent": child}, "publish": {"answer": "{{outcome}}"}}
+        options = {"chart": make_parent_chart(), "effects": effects, "conversation": "p"}
+        store = await asyncio.to_thread(lambda: make_log(ask_for("a"), "first", **options))
+        page = build_shared_page(store, "p")
+        own, other = (page.index(b'{"conversation":"%b"' % name) for name in (b"p", b"p.1"))
+        first = page.index(b'{"seq":0', own)
+        cases = (
+            (own + 3, b"x", "no heading of a conversation"),
+            (own + 17, b"q", "conversation p: it is not in the file"),
+            (own + 30, b"\n", "no heading of a conversation"),
+            (page.index(b'"head":"', own) + 9, b"x", "is not the one that its heading names"),
+            (other + 19, b"7", "it belongs to another conversation"),
+            (other + 1, b"&", "no heading of a conversation"),
+            (page.index(b'"event"', first) + 2, b"x", "record 0 of conversation p"),
+            (first, b"<", "record 0 of conversation p"),
+            (page.index(b'"kinds"') + 1, b"x", "beside the records was changed"),
+            (page.index(b'"kinds"') + 6, b"x", "beside the records was changed"),
+        )
+        async with open_browser() as context:
+            for place, (offset, byte, text) in enumerate(cases):
+                path = tmp_path / f"{place}.html"
+                path.write_bytes(page[:offset] + byte + page[offset + 1 :])
+                opened = await open_file(context, path)
+                assert await opened.locator("#verified.bad").count() == 1, place
+                assert text in str(await opened.locator("#damage").inner_text()), place
+                await opened.close()
+
+    async def test_a_page_that_a_browser_saved_shows_the_run_once(self, tmp_path: Path) -> None:
+        """Saved as it was drawn and opened again, it has each row once and is checked anew; one that was cut
+        off before its script says that nothing is checked."""
+        page = build_shared_page(await asyncio.to_thread(make_log, ask_for("a"), "done"), "c1")
+        path = tmp_path / "run.html"
+        path.write_bytes(page)
+        async with open_browser() as context:
+            opened = await open_file(context, path)
+            rows = await opened.locator("#trace .line").count()
+            saved = re.sub(r"<meta http-equiv=[^>]*>", "", await opened.content())
+            path.write_text(saved.replace('"seq":2,', '"seq":4,', 1))
+            again = await open_file(context, path)
+            assert await again.locator("#verified.bad").count() == 1
+            assert await again.locator("#trace .line").count() == rows
+            path.write_bytes(page[: page.index(b'<script type="module">') + 1000])
+            cut = await open_file(context, path)
+            assert await cut.locator("#verified").inner_text() == "not checked"
 
     async def test_a_record_that_is_missing_is_named(self, tmp_path: Path) -> None:
         """In the middle, and at the end, where the chain alone would not show it."""

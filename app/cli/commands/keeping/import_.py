@@ -84,7 +84,7 @@ def command(
         with TemporaryDirectory() as folder:
             lines_path = Path(folder) / f"{path.name}.jsonl"
             lines_path.write_bytes(shared_lines)
-            _import_records(lines_path, log, durability)
+            _import_records(lines_path, log, durability, f"the records in {path}")
         return SUCCESS
     heading = read_heading_options({"owner": owner}) or NO_HEADING
     message_lists = _read_message_lists(path)
@@ -135,13 +135,14 @@ def _print_names(names: Iterable[str]) -> None:
         print_text(name)
 
 
-def _import_records(path: Path, log: str | None, durability: str | None) -> None:
-    """Put the conversations of a file of records into a log, once all of it is verified.
+def _import_records(path: Path, log: str | None, durability: str | None, place: str = "") -> None:
+    """Put the conversations of a file of records into a log, once all of it is verified; messages call it
+    its path, or `place`.
 
     Those that the log has already with the same records are left as they are, so that an import can be
     repeated after it was cut off.
     """
-    source = RecordFile(path)
+    source = RecordFile(path, place)
     try:
         verified: list[VerifiedConversation] = []
         for outcome in track_progress(verify_store(source), "verifying"):

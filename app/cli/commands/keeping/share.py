@@ -58,6 +58,8 @@ def command(conversation: str, output: str | None, redact: str | None, yes: bool
             print_notice(content.describe())
             patterns = _ask(tuple(content.found))
         page = build_shared_page(store, name, patterns)
+        if redact is not None and (kept := survey_content(store, name, patterns).describe_kept()):
+            print_notice(kept)
     if output is None:
         get_output().buffer.write(page)
         get_output().buffer.flush()
