@@ -8,7 +8,7 @@ because the core never reads a clock. Every event has a row in the table of even
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -244,7 +244,7 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     conversation: str
     parent: str
     """Id of the parent conversation."""
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
     """The newest record that both share."""
     head: str
     """Hash of that record, so that a change of the shared part is detected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -14,13 +15,15 @@ from typing import Any
 
 import pytest
 from effort import choose_count
-from hostile_logs import write_hostile_log
+from hostile_logs import chain_conversations, write_base_logs, write_hostile_log
 from postgres_database import create_database
 from written_logs import write_conversation
 
 from toolchart.engine.exchange.exports import export_openai, export_records
 from toolchart.engine.log.retention import list_conversation_ages
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.log.stores import open_store, open_store_for_reading
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.stores.sqlite_reading import SqliteReader
 from toolchart.engine.log.verify import Outcome, VerifiedConversation, verify_store
@@ -411,8 +414,26 @@ def test_hostile_logs_end_in_no_traceback(block: int) -> None:
         store = write_hostile_log(seed)
         outcomes = list(verify_store(store))
         assert [str(outcome) for outcome in outcomes]
-        if not any(isinstance(outcome, LogDamaged) for outcome in outcomes):
+        if all(isinstance(outcome, VerifiedConversation) for outcome in outcomes):
             read_everything(store)
+
+
+@pytest.mark.parametrize("seq", [-1, 2**53, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_fork_of_a_record_that_no_log_has_is_damage(seq: int) -> None:
+    """A fork may name any number, with right hashes: verified or read it is damage, and never a traceback."""
+    conversations = {name: [json.loads(line) for line in lines] for name, lines in write_base_logs().items()}
+    forks = [name for name, records in conversations.items() if records[0]["event"]["type"] == "forked"]
+    for name in forks:
+        conversations[name][0]["event"]["seq"] = seq
+    store = MemoryStore()
+    for name, lines in chain_conversations(conversations, is_strict=True).items():
+        store.append(name, 0, lines)
+    outcomes = [str(item) for item in verify_store(store, forks) if isinstance(item, LogDamaged)]
+    assert len(forks) == len(outcomes) > 0
+    readers = (export_openai, export_records, draw_conversation_path, load_conversation)
+    for read in readers:
+        with pytest.raises(LogDamaged):
+            list(read(store, forks[0]))
 
 
 def read_everything(store: Any) -> None:

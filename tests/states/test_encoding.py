@@ -183,7 +183,7 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         format=st.just(2),
         conversation=TEXTS,
         parent=TEXTS,
-        seq=st.integers(0),
+        seq=st.integers(0, 2**53 - 1),
         head=TEXTS,
         system=TEXTS,
     ),
