@@ -20,8 +20,8 @@ from postgres_database import create_database
 from written_logs import write_conversation
 
 from toolchart.engine.exchange.exports import export_openai, export_records
-from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
