@@ -170,7 +170,7 @@ _GO = """(seq) => new Promise((resolve) => {
 })"""
 """Milliseconds from an address to its record until that is shown and painted."""
 
-_FRAME = """() => new Promise((resolve) => {
+FRAME = """() => new Promise((resolve) => {
   const start = performance.now();
   requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start)));
 })"""
@@ -210,7 +210,7 @@ async def measure_steps(page: Any, options: argparse.Namespace) -> None:
     random = Random(7)
     keys = [await page.evaluate(_STEP, "k" if number % 5 else "ArrowLeft") for number in range(options.steps)]
     gone = [await page.evaluate(_GO, random.randrange(count)) for _ in range(options.steps)]
-    frames = [await page.evaluate(_FRAME) for _ in range(options.steps)]
+    frames = [await page.evaluate(FRAME) for _ in range(options.steps)]
     print(f"a key shows in {summarize(keys)} (goal p95 50); an empty frame takes {summarize(frames)}")
     print(f"an address of a step shows in {summarize(gone)}")
 

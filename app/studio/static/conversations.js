@@ -4,13 +4,13 @@
 import { offerKeys } from "/static/keys.js";
 
 const POLL_MS = 3000;
-const TYPING_MS = 150;
 
 const form = document.getElementById("search");
 const words = document.getElementById("search-words");
 const list = document.getElementById("list");
 let asked = 0;
-let typing = null;
+let isSearching = false;
+let isWanted = false;       // something was typed since the server was asked
 let chosen = "";
 
 const rows = () => [...list.querySelectorAll("tbody tr")];
@@ -44,9 +44,18 @@ async function show(query) {
   }
 }
 
-function search() {
-  clearTimeout(typing);
-  typing = setTimeout(() => show(findQuery()).catch(() => {}), TYPING_MS);
+// Asks at once, and once more for all that was typed until the answer came.
+async function search() {
+  isWanted = true;
+  if (isSearching) {
+    return;
+  }
+  isSearching = true;
+  while (isWanted) {
+    isWanted = false;
+    await show(findQuery()).catch(() => {});
+  }
+  isSearching = false;
 }
 
 form.addEventListener("input", search);

@@ -444,6 +444,41 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert alerts == []
 
 
+@only_long
+async def test_runs_are_found_while_one_types(tmp_path: Path) -> None:
+    """Each letter is asked for at once; while an answer is under way further ones wait and are asked for
+    together, so the list is that of the last one. The address names the search, and keys open what was
+    found."""
+    engine = make_engine(["A red fox.", "A red wolf.", "A blue whale."])
+    for name in ("fox", "wolf", "whale"):
+        await engine.arun("What do you see?", conversation=name)
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/conversations")
+            rows = page.locator("#conversations tbody tr")
+            await expect(rows).to_have_count(3)
+            asked: list[str] = []
+            may_answer = asyncio.Event()
+
+            async def hold(route: Any) -> None:
+                asked.append(route.request.url.partition("search=")[2].partition("&")[0])
+                answer = await route.fetch()
+                await may_answer.wait()
+                await route.fulfill(response=answer)
+
+            await page.route("**/conversations?*", hold)
+            await page.keyboard.press("/")
+            await page.keyboard.type("red wolf", delay=20)
+            may_answer.set()
+            await expect(rows).to_have_count(1)
+            await expect(rows).to_contain_text("A red wolf.")
+            assert asked == ["r", "red+wolf"]
+            await page.wait_for_url("**/conversations?search=red+wolf*")
+            await page.keyboard.press("ArrowDown")
+            await page.keyboard.press("Enter")
+            await page.wait_for_url("**/conversations/wolf**")
+
+
 PLANT = (
     '<img id=planted src=x onerror="window.hit = 1">',
     "'\"><script>window.hit = 1</script><b id=planted>x</b>",
