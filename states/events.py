@@ -8,7 +8,7 @@ because the core never reads a clock. Every event has a row in the table of even
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -232,6 +232,10 @@ class Continued(Event, frozen=True, kw_only=True, tag="continued"):
     versions: Versions
 
 
+_LAST_NUMBER = 2**53 - 1
+"""The greatest number of a record that every reader of JSON keeps."""
+
+
 class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """Record 0 of a conversation that continues another one from one of its records.
 
@@ -244,7 +248,7 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     conversation: str
     parent: str
     """Id of the parent conversation."""
-    seq: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+    seq: int
     """The newest record that both share."""
     head: str
     """Hash of that record, so that a change of the shared part is detected."""
@@ -260,6 +264,12 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """Who forked it; empty where nobody said so."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Reserved: what users attached to the fork, by name; without them it has the parent's."""
+
+    def __post_init__(self) -> None:
+        # Readers count lines up to this number, and a log with right hashes may have any number here. The
+        # form of the record stays that of format 2, which knows integers alone.
+        if not 0 <= self.seq <= _LAST_NUMBER:
+            raise ValueError(f"no record has the number {self.seq}")
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
