@@ -253,7 +253,8 @@ class StoreConformance:
         store.append("c", 0, build_lines(2))
         for name in ("c\0", "c\ud800"):
             assert store.read_last_line(name) is None
-            assert list(store.read_lines(name)) == list(store.read_values(name, "checkpoint")) == []
+            assert list(store.read_lines(name)) == []
+            assert list(store.read_values(name, "checkpoint")) == []
             assert store.read_value(name, "lease") is None
         assert len(list(store.read_lines("c"))) == 2
 
