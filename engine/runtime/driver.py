@@ -256,6 +256,10 @@ class Driver:
         """Leave an effect open until an event from outside answers it."""
         self._waiting.add(effect.id)
 
+    def rests_on(self, effect: Effect) -> bool:
+        """Whether an effect waits for an event from outside, and nobody performs it."""
+        return effect.id in self._waiting
+
     @property
     def waits_for_outside(self) -> bool:
         """Whether the turn has come to rest on something that only somebody outside can bring."""

@@ -17,6 +17,7 @@ until the chart rests.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -33,7 +34,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.driver import Driver, log_warning
-from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, list_handoffs
+from toolchart.engine.runtime.parts import NO_HOOKS, ChildTask, TurnHooks, TurnOptions, list_handoffs
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.result import Turn, add_children, build_turn
 from toolchart.engine.runtime.waiting import (
@@ -66,6 +67,9 @@ LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and t
 
 MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
 """Warning in the result of an open turn, where the user has said something that no request has had."""
+
+CHILD_LOOK_S = 0.001
+"""Seconds between two looks at a child that begins or comes to rest."""
 
 
 class Hold(msgspec.Struct):
@@ -370,6 +374,8 @@ class Turns:
         """
         has_moved = False
         for task in list_handoffs(driver.snapshot, driver.conversation):
+            if is_running:
+                await self._wait_for_child(driver, task)
             child = next(iter(self.agent.list_running_drivers(task.conversation)), None)
             if child is not None:
                 said = await child.post_event(event)
@@ -379,6 +385,21 @@ class Turns:
             tell = partial(self._say_to_resting_child, task.conversation, driver.conversation, event)
             has_moved |= await (driver.tell_children(task.effect, tell) if is_running else tell())
         return has_moved
+
+    async def _wait_for_child(self, parent: Driver, task: ChildTask) -> None:
+        """Return when a child of a turn that runs can be told something: it runs, rests, or has ended.
+
+        It does none of these for some steps of the event loop before it runs, and before its parent takes
+        note of its rest.
+        """
+        list_running_drivers = self.agent.list_running_drivers
+        while (  # noqa: ASYNC110  # four things end it, and it lasts some steps of the loop
+            not list_running_drivers(task.conversation)
+            and parent.is_open(task.effect)
+            and not parent.rests_on(task.effect)
+            and parent in list_running_drivers(parent.conversation)
+        ):
+            await asyncio.sleep(CHILD_LOOK_S)
 
     async def _say_to_resting_child(self, name: str, parent: str, event: UserSaid) -> bool:
         child = self._open_resting_child(name, parent)

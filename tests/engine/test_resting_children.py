@@ -236,3 +236,40 @@ async def test_a_resting_child_is_not_spoken_to_beside_its_parent(says: str) -> 
             await (handle.asay("hi") if says == "message" else handle.acancel())
         assert list_types(store, "c") + list_types(store, CHILD) == before
         assert store.read_inbox(["c", CHILD]) == []
+
+
+@pytest.mark.parametrize("moment", ["begins", "rests"])
+async def test_a_message_reaches_a_child_that_begins_or_comes_to_rest_just_then(moment: str) -> None:
+    """Before a child runs, and between its run and its rest, lie some steps of the event loop in which no
+    driver of it runs and nothing waits yet: what the user says then reaches it, too."""
+    for ticks in range(12):
+        is_said = asyncio.Event()
+
+        async def wait_for_message(_question: Any, is_said: asyncio.Event = is_said) -> None:
+            await is_said.wait()
+
+        effects = {"hand_over": {"run_agent": {"chart": INTERRUPTED, "history": "all"}}}
+        questions = {name: {"ask_person": "May it?"} for name in ("ask_first", "ask_owner")}
+        engine = make_engine(
+            [reply_with_calls(("echo", {"text": "a"})), "both"],
+            chart=CHART,
+            effects={**effects, **questions, "say_done": {"answer": "done"}},
+            tools={"registry": [{"name": "echo", "requires_approval": True}]},
+            asker=wait_for_message,
+        )
+        async with asyncio.timeout(LONGEST_S), engine:
+            turn = asyncio.create_task(engine.arun("go", conversation="c"))
+            while not list(engine.store.read_lines("c" if moment == "begins" else CHILD)):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            while moment == "rests" and engine.conversation(CHILD).is_running:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            assert engine.conversation("c").is_running
+            await engine.conversation("c").asay("never mind")
+            is_said.set()
+            await turn
+            told = [line for line in engine.store.read_lines(CHILD) if b'"never mind"' in line]
+            assert [orjson.loads(line)["event"]["type"] for line in told] in (["user_said"], ["turn_started"])
+            for name in ("c", CHILD):
+                list(replay_conversation(engine.store, name))
