@@ -200,8 +200,13 @@ class Recording(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def read_recording(data: Iterable[Any], source: str | None) -> Recording:
+def read_recording(
+    data: Iterable[Any], source: str | None, places: Sequence[str] | None = None
+) -> Recording:
     """Read the messages of another program.
+
+    Args:
+        places: where each message stands in what came in, for errors; without them `[0]` and so on.
 
     Raises:
         SpecError: an entry is no message, or holds something that no message can say; or nobody says
@@ -209,7 +214,7 @@ def read_recording(data: Iterable[Any], source: str | None) -> Recording:
     """
     entries = list(data)
     reader = _MessageReader(source, is_recording=True)
-    messages = reader.read_entries(entries, [f"[{index}]" for index in range(len(entries))])
+    messages = reader.read_entries(entries, places or [f"[{index}]" for index in range(len(entries))])
     spoken = [message for message in messages if message.role != "system"]
     if not any(message.content or message.parts or message.tool_calls for message in spoken):
         raise SpecError("nobody says anything in this list of messages", file=source)

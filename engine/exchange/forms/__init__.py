@@ -1,0 +1,1 @@
+"""Conversations in the forms of other APIs and libraries, for the one reader of messages."""
