@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from toolchart.engine.agents import ApprovalOptions as ApprovalOptions
     from toolchart.engine.agents import OpenAgent as OpenAgent
     from toolchart.engine.agents import OpenOptions as OpenOptions
+    from toolchart.engine.exchange.histories import read_anthropic_messages as read_anthropic_messages
+    from toolchart.engine.exchange.histories import read_gemini_contents as read_gemini_contents
+    from toolchart.engine.exchange.histories import read_ollama_messages as read_ollama_messages
+    from toolchart.engine.exchange.histories import read_responses_items as read_responses_items
     from toolchart.engine.exchange.tool_messages import encode_tools as encode_tools
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
@@ -237,6 +241,12 @@ if not TYPE_CHECKING:
             "toolchart.tools.approvers": ("Signer",),
             "toolchart.tools.tool_context": ("ToolContext",),
             "toolchart.tools.services": ("Search", "Hit", "Embedder"),
+            "toolchart.engine.exchange.histories": (
+                "read_anthropic_messages",
+                "read_gemini_contents",
+                "read_ollama_messages",
+                "read_responses_items",
+            ),
             "toolchart.engine.exchange.tool_messages": (
                 "encode_tools",
                 "make_call_message",

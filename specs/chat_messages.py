@@ -20,17 +20,14 @@ assistant's. So are lists in which a message holds a tool call and its result (`
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.message_pairs import (
     JSON_RESULT,
     NEW_ID,
@@ -54,7 +51,7 @@ from toolchart.states.content import (
     join_texts,
 )
 from toolchart.states.errors import SpecError
-from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import ROLES, Message, Role, ToolCall, encode_arguments
 
 EMPTY_MESSAGE = "the message is empty"
@@ -73,55 +70,27 @@ _HINT = (
     "messages are read as OpenAI's chat API has them: role, content and tool_calls, with results as tool "
     "messages"
 )
+_RESPONSES = ("the Responses API", "read_responses_items")
+_ANTHROPIC = ("the Anthropic API", "read_anthropic_messages")
 _OTHER_FORMS = {
-    "function_call": "the Responses API",
-    "function_call_output": "the Responses API",
-    "reasoning": "the Responses API",
-    "item_reference": "the Responses API",
-    "input_text": "the Responses API",
-    "output_text": "the Responses API",
-    "tool_use": "the Anthropic API",
-    "tool_result": "the Anthropic API",
-    "thinking": "the Anthropic API",
-    "redacted_thinking": "the Anthropic API",
+    "function_call": _RESPONSES,
+    "function_call_output": _RESPONSES,
+    "reasoning": _RESPONSES,
+    "item_reference": _RESPONSES,
+    "input_text": _RESPONSES,
+    "output_text": _RESPONSES,
+    "tool_use": _ANTHROPIC,
+    "tool_result": _ANTHROPIC,
+    "thinking": _ANTHROPIC,
+    "redacted_thinking": _ANTHROPIC,
 }
-"""Types of items and parts of other APIs, for the message that refuses them."""
+"""Types of items and parts of other APIs, for the message that refuses them; and what reads such lists."""
 
 _CONTENT_KEYS = ("name", "audio", "reasoning", "reasoning_content", "thinking")
 """Keys of the user's and the assistant's messages whose values no message has a place for."""
 
 _ASSISTANT_KEYS = ("role", "content", "tool_calls", "function_call")
 """Keys that become fields of a message; the others of a recording are kept beside it."""
-
-
-def load_history(file: str | Path) -> History:
-    """Read the messages of a file: a JSON list, or one JSON object on each line.
-
-    Raises:
-        SpecError: the file cannot be read, or a message breaks the format; names the message.
-    """
-    file = Path(file)
-    try:
-        text = read_regular_file(file).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the history cannot be read: {error}", file=str(file)) from None
-    return read_history(_parse_entries(text, str(file)), str(file))
-
-
-def _parse_entries(text: str, source: str) -> list[Any]:
-    try:
-        check_foreign_json(text, "file_values")
-        if text.lstrip().startswith("["):
-            data = parse_foreign_json(text, "file_values")
-        else:
-            lines = [line for line in io.StringIO(text, newline=None) if line.strip()]
-            data = [parse_foreign_json(line, "file_values") for line in lines]
-    except ExcessError as error:
-        hint = "split it into several files"
-        raise SpecError(f"it cannot be read: {error}", file=source, hint=hint) from None
-    except ValueError as error:
-        raise SpecError(f"not JSON: {error}", file=source) from None
-    return list(data)
 
 
 class History(Sequence[Message]):
@@ -200,9 +169,7 @@ class Recording(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def read_recording(
-    data: Iterable[Any], source: str | None, places: Sequence[str] | None = None
-) -> Recording:
+def read_recording(data: Iterable[Any], source: str | None, places: Sequence[str] | None = None) -> Recording:
     """Read the messages of another program.
 
     Args:
@@ -262,8 +229,8 @@ class _MessageReader:
             form: the type of an item or a part, which may tell the API that it is of.
             hint: what to do instead; empty for what is read at all.
         """
-        api = _OTHER_FORMS.get(form) if isinstance(form, str) else None
-        note = f"; this looks like a list of {api}" if api else ""
+        api, function = _OTHER_FORMS.get(form, ("", "")) if isinstance(form, str) else ("", "")
+        note = f"; this looks like a list of {api}, which `toolchart.{function}` reads" if api else ""
         return SpecError(problem, file=self._source, path=place, hint=hint or _HINT + note)
 
     def _read_message(self, entry: Any, place: str) -> Message:

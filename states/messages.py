@@ -85,6 +85,10 @@ class Message(Value, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
         return self.parts or ((TextPart(text=self.content),) if self.content else ())
 
 
+FAILED_RESULT = "is_error"
+"""Key in the `provider_data` of a tool message whose result was marked as failed where it was read from."""
+
+
 def encode_arguments(call: ToolCall) -> str:
     """The arguments as JSON text: the provider's own text if it sent text."""
     return call.raw if call.raw is not None else encode_canonical_text(call.arguments or {})

@@ -1,30 +1,108 @@
-"""Files with recorded conversations of other programs, as message lists of OpenAI's form."""
+"""Files with recorded conversations of other programs, as lists of messages."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from toolchart.engine.exchange.forms.recognition import is_request, read_form
+from toolchart.specs.chat_messages import History, read_history
+from toolchart.specs.document_files import read_regular_file
+from toolchart.states.errors import SpecError
+from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
+from toolchart.states.reading_limits import READING, name_limit
+
+
+def load_history(file: str | Path) -> History:
+    """Read the earlier messages of a conversation from a file, of any form that `find_message_lists` knows.
+
+    Raises:
+        SpecError: the file cannot be read, has several conversations, or a message breaks its form; names the
+            message.
+    """
+    path, source = Path(file), str(file)
+    lists = find_message_lists(read_message_file(path))
+    if len(lists) != 1:
+        raise SpecError(
+            f"a history is one conversation, and these are {len(lists)}",
+            file=source,
+            hint="import them into a log, or write one of them into a file of its own",
+        )
+    form = read_form(lists[0], source)
+    return read_history(lists[0], source) if form is None else form.read_history()
+
+
+def read_message_file(path: Path) -> Any:
+    """The value of a JSON file; of JSON Lines the list of the values of all lines.
+
+    Raises:
+        SpecError: it cannot be read.
+    """
+    try:
+        text = read_regular_file(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot be read: {error}", file=str(path)) from None
+    return _parse_json(text, path)
+
+
+def _parse_json(text: str, path: Path) -> Any:
+    """The value of a JSON file; of JSON Lines the list of the values of all lines.
+
+    Raises:
+        SpecError: it is neither, with the line; or it has more values or lines
+            than a file may have, or is nested too deeply.
+    """
+    try:
+        check_foreign_json(text, "file_values")
+        if text.count("\n") > READING.file_values:  # a file of nothing but lines is as large a list
+            problem = f"it has more than {READING.file_values:,} JSON values, for each line is one"
+            raise ExcessError(f"{problem} {name_limit('file_values')}")
+    except ExcessError as error:
+        hint = "split it into several files, and import each"
+        raise SpecError(f"cannot be read: {error}", file=str(path), hint=hint) from None
+    try:
+        return parse_foreign_json(text, "file_values")
+    except ValueError as error:
+        problem = SpecError(f"not JSON: {error}", file=str(path))
+    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    values = []
+    for number, line in numbered:
+        try:
+            values.append(parse_foreign_json(line, "file_values"))
+        except ValueError as error:
+            if not values:  # the first line is no JSON by itself: these are no JSON Lines
+                raise problem from None
+            raise SpecError(f"this line is not JSON: {error}", file=str(path), line=number) from None
+    return values
 
 
 def find_message_lists(data: Any) -> list[Any]:
     """The message lists of a file; what is none stands among them as it is, to be refused by name.
 
-    Known are: a list of messages; objects with such a list as `traj` (tau-bench), `history` (SWE-agent),
+    Known are: a list of messages; requests of the APIs of Anthropic, Gemini and OpenAI's Responses, whose
+    prompt stands beside the list; objects with such a list as `traj` (tau-bench), `history` (SWE-agent),
     `messages` or `conversation`; and conversations of ToolTalk, whose turns have `text` and `apis`. Several
     objects, or lists, in a list are several conversations.
     """
+    if _is_message(data):
+        return [[data]]
     if isinstance(data, dict):
-        return [_find_message_list(data)]
+        return [data if is_request(data) else _find_message_list(data)]
     if isinstance(data, list) and any(map(_is_conversation, data)) and not any(map(_is_message, data)):
-        return [_find_message_list(item) if isinstance(item, dict) else item for item in data]
+        return [
+            _find_message_list(item) if isinstance(item, dict) and not is_request(item) else item
+            for item in data
+        ]
     return [data]
 
 
 def _is_conversation(item: Any) -> bool:
     """Whether an entry of a list is a list, or an object with one."""
     if isinstance(item, dict):
-        return not _is_message(item) and any(isinstance(item.get(key), list) for key in _LIST_KEYS)
+        has_list = any(isinstance(item.get(key), list) for key in _LIST_KEYS)
+        return not _is_message(item) and (has_list or is_request(item))
     return isinstance(item, list)
 
 

@@ -1,4 +1,4 @@
-"""OpenAI-style message lists: imports one into a log, and exports a log as an equal list.
+"""Message lists: imports one into a log, and exports a log as an equal list of chat completions.
 
 An imported conversation is a normal one: its messages become the events that would have produced them,
 the core derives every step from these events, and the log replays. Nobody goes on with a recording: where a
@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.engine.exchange.forms.recognition import read_form
 from toolchart.engine.log import record as records
 from toolchart.engine.log.read_records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import FORMAT
@@ -19,6 +20,7 @@ from toolchart.engine.reading.messages import collect_transcript
 from toolchart.specs.charts import load_chart
 from toolchart.specs.chat_messages import IMPORTED, encode_chat_message, expand_call_messages, read_recording
 from toolchart.specs.message_pairs import NO_RESULT
+from toolchart.states.content import Media
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
@@ -37,7 +39,7 @@ from toolchart.states.events import (
     Verdict,
 )
 from toolchart.states.machine import get_machine
-from toolchart.states.messages import Message, Reply, ToolDefinition
+from toolchart.states.messages import FAILED_RESULT, Message, Reply, ToolDefinition
 from toolchart.states.snapshot import Snapshot
 
 UNBOUNDED = 1_000_000_000
@@ -69,10 +71,7 @@ def import_messages(
         SpecError: an entry is not understood, nobody says anything, or the core cannot hold it; names the
             entry. Nothing of the list is kept then.
     """
-    if not isinstance(data, list) or not data:
-        raise SpecError("expected a list of messages, and at least one", file=source)
-    system, messages, warnings = read_recording(data, source)
-    data = expand_call_messages(data)[0]
+    system, messages, warnings, data = _read_list(data, source)
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
         _build_configured(conversation, names, system, owner),
@@ -94,6 +93,27 @@ def import_messages(
         return list(_encode_records(events, at))
     except IllegalEvent as error:
         raise SpecError(f"these messages do not follow each other: {error}", file=source) from None
+
+
+def _read_list(data: Any, source: str | None) -> tuple[str | None, list[Message], tuple[str, ...], list[Any]]:
+    """The prompt, the messages, the warnings, and the list as chat completions have it."""
+    form = read_form(data, source)
+    if form is None:
+        if not isinstance(data, list) or not data:
+            raise SpecError("expected a list of messages, and at least one", file=source)
+        system, messages, warnings = read_recording(data, source)
+        return system, messages, warnings, expand_call_messages(data)[0]
+    system, messages, warnings = form.read_recording()
+    prompt = [Message(role="system", content=system)] if system else []
+    return system, messages, warnings, _encode_messages([*prompt, *messages])
+
+
+def _encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as chat completions have them; calls with the ids that they came with."""
+    native_ids = {
+        call.id: call.native_id for message in messages for call in message.tool_calls if call.native_id
+    }
+    return [encode_chat_message(message, native_ids) for message in messages]
 
 
 def _has_same_messages(exported: list[dict[str, Any]], data: list[Any]) -> bool:
@@ -184,15 +204,8 @@ def export_messages(
         later_messages = transcript.messages[len(before.messages) :]
         return [*kept_messages, *(encode_chat_message(message) for message in later_messages)]
     system = [Message(role="system", content=transcript.system)] if transcript.system else []
-    native_ids = {
-        call.id: call.native_id
-        for message in transcript.messages
-        for call in message.tool_calls
-        if call.native_id
-    }
     # The core appends results when the last call has its outcome; a log may end before that.
-    messages = [*system, *transcript.messages, *transcript.early_results]
-    return [encode_chat_message(message, native_ids) for message in messages]
+    return _encode_messages([*system, *transcript.messages, *transcript.early_results])
 
 
 def _find_kept_messages(records: list[ReadRecord]) -> tuple[list[dict[str, Any]], int]:
@@ -302,6 +315,7 @@ class _EventBuilder:
                 tool_calls=calls,
                 finish_reason="tool_calls" if calls else "stop",
                 provider_data=message.provider_data,
+                parts=message.parts,
             )
         )
         self._is_open = bool(calls)
@@ -333,7 +347,17 @@ class _EventBuilder:
 
 def _build_outcome(message: Message) -> ToolFinished:
     """The `tool_finished` event of a tool message."""
-    result = {"success": True, "result": message.content, "tool_name": message.name, "execution_time_ms": 0.0}
+    is_error = bool((message.provider_data or {}).get(FAILED_RESULT))
+    result = {
+        "success": not is_error,
+        "error" if is_error else "result": message.content,
+        "tool_name": message.name,
+        "execution_time_ms": 0.0,
+    }
     return ToolFinished(
-        call_id=message.tool_call_id or "", outcome="succeeded", result=result, shown=message.content or ""
+        call_id=message.tool_call_id or "",
+        outcome="failed" if is_error else "succeeded",
+        result=result,
+        shown=message.content or "",
+        parts=tuple(part for part in message.parts if isinstance(part, Media)),
     )

@@ -433,7 +433,7 @@ def _encode_user_message(message: Message, cites_documents: bool) -> list[dict[s
         "tool_use_id": message.tool_call_id or "_",
         "content": parts or message.content or "",
     }
-    if is_failed_result(message.content):
+    if is_failed_result(message):
         block["is_error"] = True
     return [block]
 

@@ -413,7 +413,7 @@ def _encode_user_message(message: Message) -> list[dict[str, Any]]:
         "toolUseId": message.tool_call_id or "_",
         "content": parts or [encode_text(message.content)],
     }
-    if is_failed_result(message.content):
+    if is_failed_result(message):
         result["status"] = "error"
     return [{"toolResult": result}]
 

@@ -19,7 +19,7 @@ from toolchart.states.content import (
 )
 from toolchart.states.errors import ProviderError, suggest_name
 from toolchart.states.json_bounds import parse_foreign_json
-from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition
+from toolchart.states.messages import FAILED_RESULT, Message, Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
 
 # -- private data of a host ------------------------------------------------------------------------
@@ -247,10 +247,12 @@ def encode_reply_blocks(
     return [*blocks, *map(encode_call, message.tool_calls)]
 
 
-def is_failed_result(content: str | None) -> bool:
-    """Whether a tool's result says that the tool failed."""
+def is_failed_result(message: Message) -> bool:
+    """Whether a tool's result says that the tool failed: by itself, or where it was read from a list."""
+    if message.provider_data and message.provider_data.get(FAILED_RESULT):
+        return True
     try:
-        result = parse_foreign_json(content or "")
+        result = parse_foreign_json(message.content or "")
     except ValueError:
         return False
     return isinstance(result, dict) and result.get("success") is False

@@ -505,6 +505,7 @@ NOT_SAID = {
         for door in ("values", "responses", "AG-UI")
     },
     ("values", "a block of another API"): "content of a value is text",
+    **{(door, "a block of another API"): "files may have its form" for door in ("--history", "import")},
     ("responses", "calls of the user"): "its calls are items of their own",
     ("responses", "a result with another name"): "its outputs have no name",
     ("AG-UI", "a result with another name"): "its tool messages have no name",

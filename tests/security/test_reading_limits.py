@@ -24,13 +24,13 @@ from tool_calls import make_call, make_executor, run_calls
 from web import serve_web
 from written_logs import write_conversation
 
+from toolchart.engine.exchange.message_files import load_history
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import RecordFile, _check_size, iterate_file_lines
 from toolchart.providers.transport.batches import iterate_lines
 from toolchart.providers.transport.reply_guard import BodyGuard
 from toolchart.providers.transport.stream_frames import EventFrameReader
 from toolchart.providers.wire_adapter import StreamDecoder, decode_json
-from toolchart.specs.chat_messages import load_history
 from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.models import ToolsConfig
 from toolchart.specs.sections.context import RagService

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 from recorded_traffic import find_recording, needs_recorded
 
 from toolchart.engine import Engine
+from toolchart.engine.exchange.message_files import load_history
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.chat_messages import load_history
 from toolchart.specs.loader import list_shipped_agents, load_spec, parse_spec
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.secrets import resolve_environment

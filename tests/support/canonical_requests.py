@@ -473,6 +473,7 @@ def _add_content(builder: _Builder, content: Body) -> None:
             calls.append((str(call.get("id") or ""), str(call.get("name")), call.get("args") or {}))
         elif response:
             builder.add_result(response.get("id"), response.get("name"), response.get("response"))
+            parts += _list(response.get("parts"))
         elif not part.get("thought"):
             parts.append(part)
     message = _read_text(parts)

@@ -9,10 +9,9 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolchart.engine.exchange.forms.form import FormReader, build_message
-from toolchart.providers.anthropic.wire import NAME, decode_reply
+from toolchart.engine.exchange.forms.form import FAILED_DATA, FormReader, build_message
+from toolchart.providers.anthropic.wire import decode_reply
 from toolchart.states.content import ContentPart, FilePart, ImagePart, TextPart
-from toolchart.states.messages import Message
 
 FORM = "messages of the Anthropic API: role and content, with blocks `tool_use` and `tool_result`"
 
@@ -98,9 +97,8 @@ def _add_result(reader: FormReader, block: Mapping[str, Any], place: str) -> Non
     reader.check_keys(block, ("type", "tool_use_id", "content", "is_error", *_MARKS), place)
     call_id = reader.require_text(block.get("tool_use_id"), f"{place}.tool_use_id")
     parts = _read_parts(reader, block.get("content") or "", f"{place}.content")
-    is_error = {"provider_data": {"provider": NAME, "is_error": True}} if block.get("is_error") else {}
-    message: Message = build_message("tool", parts, tool_call_id=call_id, **is_error)
-    reader.add(message, place)
+    data = FAILED_DATA if block.get("is_error") else None
+    reader.add(build_message("tool", parts, tool_call_id=call_id, provider_data=data), place)
 
 
 def _read_parts(reader: FormReader, content: Any, place: str) -> list[ContentPart]:

@@ -15,11 +15,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.specs.chat_messages import History, Recording, read_history, read_recording
+from toolchart.specs.chat_messages import IMPORTED, History, Recording, read_history, read_recording
 from toolchart.specs.message_pairs import OTHER_KEYS, Mends
 from toolchart.states.content import ContentPart, TextPart, join_texts
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import Message, Reply, Role
+from toolchart.states.messages import FAILED_RESULT, Message, Reply, Role
+
+FAILED_DATA = {"provider": IMPORTED, FAILED_RESULT: True}
+"""The `provider_data` of a result that says, beside its words, that the tool failed."""
 
 
 class FormReader:

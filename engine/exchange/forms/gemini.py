@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from toolchart.engine.exchange.forms.form import FormReader, build_message
 from toolchart.providers.gemini.wire import decode_reply
 from toolchart.states.content import ContentPart, TextPart, decode_media
+from toolchart.states.json_bounds import parse_foreign_json
 from toolchart.states.messages import Message
 
 FORM = "contents of the Gemini API: role and parts, with `functionCall` and `functionResponse`"
@@ -153,19 +154,14 @@ def _describe_response(response: Any) -> str:
     """The text of a response: what our wire makes of it again is the same response."""
     if isinstance(response, Mapping) and set(response) == {"output"}:
         response = response["output"]
-        if isinstance(response, str) and not _is_json(response):
-            return response
+        if isinstance(response, str):
+            try:
+                parse_foreign_json(response)
+            except ValueError:
+                return response
     elif isinstance(response, Mapping) and set(response) == {"error"}:
         response = {"success": False, "error": response["error"]}
     return json.dumps(response, ensure_ascii=False)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 _KEYS = {

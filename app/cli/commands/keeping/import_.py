@@ -14,7 +14,7 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.parameters.options import durability_option, log_option, owner_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
-from toolchart.engine.exchange.message_files import find_message_lists
+from toolchart.engine.exchange.message_files import find_message_lists, read_message_file
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.family import NO_HEADING
 from toolchart.engine.log.record import compute_line_hash
@@ -28,12 +28,9 @@ from toolchart.engine.log.stores.record_file import (
 from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parts import read_heading_options
-from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
-from toolchart.states.json_bounds import ExcessError, check_foreign_json, parse_foreign_json
 from toolchart.states.ports import Store
-from toolchart.states.reading_limits import READING, name_limit
 
 _RECORDS_USAGE = "--conversation and --owner mean nothing for records: they hold their ids and owners."
 
@@ -49,9 +46,10 @@ _RECORDS_USAGE = "--conversation and --owner mean nothing for records: they hold
 def command(
     file: str, conversation: str | None, owner: str | None, durability: str | None, log: str | None
 ) -> int:
-    """Import FILE: a JSON list of OpenAI-style messages, or conversations of tau-bench (`traj`), SWE-agent
-    (`history`) or ToolTalk. A list of lists or of such objects is several conversations, and so are the lines
-    of a JSON Lines file; lines that are messages are one.
+    """Import FILE: a JSON list of messages as chat completions have them; items of the Responses API;
+    messages of the Anthropic, Gemini and Ollama APIs, or whole requests of these; or conversations of
+    tau-bench (`traj`), SWE-agent (`history`) or ToolTalk. A list of lists or of such objects is several
+    conversations, and so are the lines of a JSON Lines file; lines that are messages are one.
 
     FILE may also be what `export --format jsonl` or `share` wrote. It is verified first, and its records come
     into the log byte for byte, or nothing does where the log has one of its conversations with other records.
@@ -60,10 +58,10 @@ def command(
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
     kept as it came; secrets of the environment are struck. Where the events of the log must have it
     otherwise, such as results behind their calls, a warning says so. A turn that the list leaves open ends as
-    cancelled. A conversation with anything that is not understood, such as items of the Responses API or tool
-    results of the Anthropic API, is refused whole and reported with the place, and does not affect the
-    others: exit code 1, or 2 where none is imported. Prints the ids of the conversations. With --owner they
-    belong to somebody, and `prune --owner` deletes them.
+    cancelled. A conversation with anything that is not understood, such as an item that only its host has,
+    is refused whole and reported with the place, and does not affect the others: exit code 1, or 2 where none
+    is imported. Prints the ids of the conversations. With --owner they belong to somebody, and
+    `prune --owner` deletes them.
 
     \b
     Example:  toolchart import chat.json --conversation old-chat --owner anna
@@ -204,42 +202,7 @@ def _format_source(file: str, message_lists: list[Any], number: int) -> str:
 
 def _read_message_lists(path: Path) -> list[Any]:
     """Read the message lists of a file, without the secrets that this process knows."""
-    try:
-        text = read_regular_file(path).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot be read: {error}", file=str(path)) from None
-    data = _parse_json(text, path)
+    data = read_message_file(path)
     text = json.dumps(data, ensure_ascii=False)
     safe_text = strike_secrets(text)
     return find_message_lists(data if safe_text is text else json.loads(safe_text))
-
-
-def _parse_json(text: str, path: Path) -> Any:
-    """The value of a JSON file; of JSON Lines the list of the values of all lines.
-
-    Raises:
-        SpecError: it is neither, with the line; or it has more values or lines
-            than a file may have, or is nested too deeply.
-    """
-    try:
-        check_foreign_json(text, "file_values")
-        if text.count("\n") > READING.file_values:  # a file of nothing but lines is as large a list
-            problem = f"it has more than {READING.file_values:,} JSON values, for each line is one"
-            raise ExcessError(f"{problem} {name_limit('file_values')}")
-    except ExcessError as error:
-        hint = "split it into several files, and import each"
-        raise SpecError(f"cannot be read: {error}", file=str(path), hint=hint) from None
-    try:
-        return parse_foreign_json(text, "file_values")
-    except ValueError as error:
-        problem = SpecError(f"not JSON: {error}", file=str(path))
-    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    values = []
-    for number, line in numbered:
-        try:
-            values.append(parse_foreign_json(line, "file_values"))
-        except ValueError as error:
-            if not values:  # the first line is no JSON by itself: these are no JSON Lines
-                raise problem from None
-            raise SpecError(f"this line is not JSON: {error}", file=str(path), line=number) from None
-    return values

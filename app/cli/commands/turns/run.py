@@ -95,7 +95,7 @@ def _refuse_quiet(context: click.Context, parameter: click.Parameter, verbose: b
     "--history",
     type=click.Path(),
     metavar="FILE",
-    help="Earlier messages of a new conversation, in OpenAI's format: a JSON list or JSON Lines.",
+    help="Earlier messages of a new conversation: a file of any form that `import` reads.",
 )
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
@@ -145,8 +145,8 @@ def command(
               git diff | toolchart run agent.yaml "Summarise this change." --attach notes.txt
               toolchart run agent.yaml --continue "And then?"
     """
+    from toolchart.engine.exchange.message_files import load_history
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.specs.chat_messages import load_history
 
     text, files = add_inputs(_read_message(message, attachments), message, attachments)
     name = _choose_id(conversation, continues)
