@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.engine.exchange.derived_records import DerivedRecords
 from toolchart.engine.exchange.forms.recognition import read_form
-from toolchart.engine.log import record as records
 from toolchart.engine.log.read_records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.reading.messages import collect_transcript
@@ -21,11 +21,8 @@ from toolchart.specs.charts import load_chart
 from toolchart.specs.chat_messages import IMPORTED, encode_chat_message, expand_call_messages, read_recording
 from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.content import Media
-from toolchart.states.core.encoding import make_plain_event
-from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
-    Answering,
     Cancelled,
     Configured,
     Event,
@@ -38,9 +35,7 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
-from toolchart.states.machine import get_machine
 from toolchart.states.messages import FAILED_RESULT, Message, Reply, ToolDefinition
-from toolchart.states.snapshot import Snapshot
 
 UNBOUNDED = 1_000_000_000
 """Iteration limit of an imported turn: none that it could reach."""
@@ -159,28 +154,11 @@ def _build_turn_started(message: Message, names: tuple[str, ...], system: str | 
     )
 
 
-def _name_answered_effect(snapshot: Snapshot, event: Event) -> Event:
-    """The event with the id of the open effect that it answers.
-
-    Raises:
-        IllegalEvent: no open effect is answered by it.
-    """
-    if not isinstance(event, Answering):
-        return event
-    effect = find_answered_effect(snapshot, event)
-    return event if effect is None else replace(event, effect=effect.id)
-
-
 def _encode_records(events: Iterable[Event], at: str) -> Iterator[bytes]:
     """The records of these events, derived by the core."""
-    snapshot, prev = Snapshot(), records.GENESIS
-    machine = get_machine(load_chart("tool_loop"))
-    for seq, raw in enumerate(events):
-        event, data = make_plain_event(_name_answered_effect(snapshot, raw))
-        new_step = step(machine, snapshot, event)
-        line, prev = records.encode_record(seq, at, data, new_step, prev)
-        snapshot = new_step.snapshot
-        yield line
+    derived = DerivedRecords(load_chart("tool_loop"))
+    for event in events:
+        yield derived.add(event, at)
 
 
 def export_messages(
@@ -235,15 +213,16 @@ def build_recorded_events(
     - A system message within a turn ends it.
     - A call without a result is interrupted. What is left at the end is a turn with an empty user message.
     """
-    builder = _EventBuilder(start_turn)
+    builder = EventBuilder(start_turn)
     for index, message in enumerate(messages):
         follower = messages[index + 1].role if index + 1 < len(messages) else None
         yield from builder.add_message(message, follower)
     yield from builder.add_end()
 
 
-class _EventBuilder:
-    """Knows whether a turn is open, which calls have no result, and what waits for the next turn."""
+class EventBuilder:
+    """Makes events of messages in their order; it knows whether a turn is open, which calls have no
+    result, and what waits for the next turn."""
 
     def __init__(self, start_turn: Callable[[Message], TurnStarted]) -> None:
         self._start_turn = start_turn
@@ -270,12 +249,10 @@ class _EventBuilder:
         self._interrupt_calls()
         if self._is_open and message.role == "assistant":
             yield from self._take_outcomes()
-            yield from self._build_reply(message)
+            yield from self.add_reply(_build_reply(message))
         elif self._is_open and message.role == "system":
             # No event says this within a turn, so the turn ends, and the rest is history of the next one.
-            yield from self._take_outcomes()
-            yield Cancelled(reason="the recording goes on with a system message")
-            self._is_open = False
+            yield from self.end_turn("the recording goes on with a system message")
             self._keep_for_next_turn(message)
         elif self._is_open:
             self._outcomes[-1:-1] = [UserSaid(message=message.content or "", parts=message.parts)]
@@ -292,9 +269,40 @@ class _EventBuilder:
         if last is not None and last.role == "assistant" and not last.tool_calls:
             self._history.pop()
             yield from self._open_turn(Message(role="user", content=""))
-            yield from self._build_reply(last)
+            yield from self.add_reply(_build_reply(last))
         elif self._history or not self._has_turn:
             yield from self._open_turn(Message(role="user", content=""))
+
+    def add_history(self, messages: Iterable[Message]) -> None:
+        """Take messages that were said before anything was seen: history of the next turn."""
+        for message in messages:
+            if message.role == "tool":
+                self._open_calls.pop(message.tool_call_id or "", None)
+                self._history.append(message)
+                continue
+            self._interrupt_calls()
+            self._keep_for_next_turn(message)
+        self._interrupt_calls()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a turn is open."""
+        return self._is_open
+
+    def open_request(self) -> Iterator[Event]:
+        """The events after which the model is asked: the messages so far are those of a request."""
+        self._interrupt_calls()
+        yield from self._take_outcomes()
+        if not self._is_open:
+            yield from self._open_turn(Message(role="user", content=""))
+
+    def end_turn(self, reason: str) -> Iterator[Event]:
+        """The events that end an open turn."""
+        self._interrupt_calls()
+        yield from self._take_outcomes()
+        if self._is_open:
+            yield Cancelled(reason=reason)
+        self._is_open = False
 
     def _keep_for_next_turn(self, message: Message) -> None:
         """History must answer every call before the next message."""
@@ -307,18 +315,11 @@ class _EventBuilder:
         self._is_open = self._has_turn = True
         yield replace(self._start_turn(message), history=history)
 
-    def _build_reply(self, message: Message) -> Iterator[Event]:
-        calls = message.tool_calls
-        yield Replied(
-            reply=Reply(
-                content=message.content,
-                tool_calls=calls,
-                finish_reason="tool_calls" if calls else "stop",
-                provider_data=message.provider_data,
-                parts=message.parts,
-            )
-        )
-        self._is_open = bool(calls)
+    def add_reply(self, replied: Replied) -> Iterator[Event]:
+        """The events of a reply to the request that is open."""
+        calls = replied.reply.tool_calls
+        yield replied
+        self._is_open = replied.reply.finish_reason in ("tool_calls", "paused")
         self._open_calls = {call.id: call.name for call in calls}
         if calls:
             yield Reviewed(
@@ -343,6 +344,19 @@ class _EventBuilder:
             else:
                 self._history.append(result)
         self._open_calls = {}
+
+
+def _build_reply(message: Message) -> Replied:
+    """The `replied` event of an assistant message."""
+    return Replied(
+        reply=Reply(
+            content=message.content,
+            tool_calls=message.tool_calls,
+            finish_reason="tool_calls" if message.tool_calls else "stop",
+            provider_data=message.provider_data,
+            parts=message.parts,
+        )
+    )
 
 
 def _build_outcome(message: Message) -> ToolFinished:

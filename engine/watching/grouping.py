@@ -1,0 +1,268 @@
+"""Tells which conversation a model call of another program belongs to, by what it sends alone.
+
+The strongest sign counts (`Sign`): a response that the call names, else the longest list of messages that it
+begins with. Ids of calls tell conversations apart whose words are equal. Nothing is guessed in silence: where
+two conversations fit alike, the call is marked.
+
+    goes on       it begins with all that was said so far, or names the newest response
+    asks again    it is the request that failed
+    branches      it begins with an earlier part: the program went back, or asks several times at once
+    shortened     it has calls of a conversation, and begins otherwise: the program trimmed or summed up
+    child         its first words are the argument of a call that runs
+    new           none of these
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Literal
+
+import msgspec
+import orjson
+
+from toolchart.states.content import Media
+from toolchart.states.messages import Message
+
+Sign = Literal["goes on", "asks again", "branches", "shortened", "child", "new"]
+
+_MOST_OF_ARGUMENT = 0.6
+"""Share of the longer of two texts that the shorter one has at least, where one holds the other."""
+_FEWEST_CHARACTERS = 8
+"""Of a text that is found within another: shorter ones are words like a name."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call belongs."""
+
+    sign: Sign
+    conversation: str = ""
+    """The one that it goes on with, branches from or shortens; of a child, its parent. Empty for a new
+    one."""
+    known: int = 0
+    """How many of its messages the conversation has already."""
+    call_id: str = ""
+    """Of a child: the call that runs it."""
+    others: tuple[str, ...] = ()
+    """Conversations that fit as well: which one it is, is not certain."""
+
+
+class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a model that has no result yet."""
+
+    id: str
+    texts: tuple[str, ...]
+    """The texts among its arguments."""
+
+
+class _Known(msgspec.Struct, kw_only=True):
+    """What is known of a conversation."""
+
+    number: int
+    digests: list[bytes]
+    """Of the messages so far, each with all before it."""
+    end: bytes = b""
+    """The last of them, after a reply; empty while a request failed."""
+    call_ids: tuple[str, ...] = ()
+    """Of the newest reply."""
+    open_calls: tuple[KnownCall, ...] = ()
+    failed: bytes = b""
+    """Digest of the request that failed."""
+    failed_at: float = 0.0
+    session: str = ""
+    connection: int = 0
+    model: str = ""
+
+
+class Groups:
+    """The conversations so far, and what tells them apart."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._by_end: defaultdict[bytes, list[str]] = defaultdict(list)
+        self._by_part: dict[bytes, str] = {}
+        """By the digest after each reply: whose it was."""
+        self._by_request: defaultdict[bytes, list[str]] = defaultdict(list)
+        """By the digest of each request that was made: whose it was."""
+        self._by_call: dict[bytes, str] = {}
+        """By the calls that hosts made: whose they are."""
+
+    def find(
+        self,
+        messages: Sequence[Message],
+        *,
+        named: str = "",
+        session: str = "",
+        connection: int = 0,
+        asked_at: float = 0.0,
+    ) -> Place:
+        """Where a call with these messages belongs.
+
+        Args:
+            named: the conversation whose response the call goes on from; empty where it names none.
+            session: what the program calls the conversation.
+            asked_at: when it was asked, in seconds.
+        """
+        digests = compute_digests(messages)
+        again = [
+            name
+            for name in self._by_request.get(digests[-1] if digests else b"", ())
+            if self._known[name].failed == digests[-1] and self._known[name].failed_at <= asked_at
+        ]
+        if again:
+            chosen, others = self._choose(again, named, session, connection)
+            return Place(sign="asks again", conversation=chosen, known=len(messages), others=others)
+        for count in range(len(messages), 0, -1):
+            if messages[count - 1].role != "assistant":
+                continue
+            ids = _list_call_ids(messages[count - 1])
+            names = [
+                name
+                for name in self._by_end.get(digests[count - 1], ())
+                if _fits(self._known[name].call_ids, ids)
+            ]
+            if names:
+                chosen, others = self._choose(names, named, session, connection)
+                return Place(sign="goes on", conversation=chosen, known=count, others=others)
+            earlier = self._by_part.get(digests[count - 1])
+            if earlier is not None:
+                return Place(sign="branches", conversation=earlier)
+        for message in reversed(messages):
+            for key in _list_call_keys(message):
+                if key in self._by_call:
+                    return Place(sign="shortened", conversation=self._by_call[key])
+        same = self._by_request.get(digests[-1] if digests else b"", ())
+        if same:  # two runs of one program, or one that asks twice at once
+            return Place(sign="new", others=tuple(same[-1:]))
+        return self._find_parent(messages) or Place(sign="new")
+
+    def _choose(
+        self, names: Sequence[str], named: str, session: str, connection: int
+    ) -> tuple[str, tuple[str, ...]]:
+        """The one of several conversations that a call belongs to, and the others that fit as well."""
+        if named in names:
+            return named, ()
+        for fits in (
+            [name for name in names if session and self._known[name].session == session],
+            [name for name in names if connection and self._known[name].connection == connection],
+        ):
+            if len(fits) == 1:
+                return fits[0], ()
+            names = fits or names
+        chosen = min(names, key=lambda name: self._known[name].number)
+        return chosen, tuple(name for name in names if name != chosen)
+
+    def _find_parent(self, messages: Sequence[Message]) -> Place | None:
+        """The call whose argument the first words of a conversation are."""
+        first = next(
+            (message.content for message in messages if message.role == "user" and message.content), ""
+        )
+        found = [
+            (name, call.id)
+            for name, known in self._known.items()
+            for call in known.open_calls
+            if any(_is_most_of(first, text) for text in call.texts)
+        ]
+        if not found:
+            return None
+        (parent, call_id), *others = sorted(found, key=lambda each: -self._known[each[0]].number)
+        names = tuple(dict.fromkeys(name for name, _ in others))
+        return Place(sign="child", conversation=parent, call_id=call_id, others=names)
+
+    # -- what happened -----------------------------------------------------------------------------
+
+    def begin(self, name: str) -> None:
+        """Take note of a new conversation."""
+        self._known[name] = _Known(number=len(self._known), digests=[])
+
+    def note_request(self, name: str, messages: Sequence[Message], *, session: str, connection: int) -> None:
+        """Take note of the messages of a request of a conversation."""
+        known = self._known[name]
+        self._forget_end(name)
+        known.digests = compute_digests(messages)
+        known.failed = b""
+        known.session, known.connection = session or known.session, connection
+        if known.digests and name not in self._by_request[known.digests[-1]]:
+            self._by_request[known.digests[-1]].append(name)
+
+    def note_reply(self, name: str, reply: Message, open_calls: Iterable[KnownCall]) -> None:
+        """Take note of the reply to the newest request."""
+        known = self._known[name]
+        known.digests.append(compute_digests([reply], known.digests[-1] if known.digests else b"")[0])
+        known.end, known.call_ids = known.digests[-1], _list_call_ids(reply)
+        known.open_calls = tuple(open_calls)
+        self._by_end[known.end].append(name)
+        self._by_part.setdefault(known.end, name)
+        for key in _list_call_keys(reply):
+            self._by_call[key] = name
+
+    def note_failure(self, name: str, at: float) -> None:
+        """Take note that the newest request failed.
+
+        Args:
+            at: when, in seconds.
+        """
+        known = self._known[name]
+        known.failed, known.failed_at = (known.digests[-1] if known.digests else b""), at
+
+    def _forget_end(self, name: str) -> None:
+        known = self._known[name]
+        if known.end:
+            self._by_end[known.end].remove(name)
+        known.end, known.call_ids, known.open_calls = b"", (), ()
+
+
+def compute_digests(messages: Sequence[Message], before: bytes = b"") -> list[bytes]:
+    """The digest of each message with all before it.
+
+    What clients change when they send a message back counts for nothing: ids, blanks at the ends, the
+    spelling of arguments, thinking.
+    """
+    digests = []
+    for message in messages:
+        before = sha256(before + _describe(message)).digest()
+        digests.append(before)
+    return digests
+
+
+def _describe(message: Message) -> bytes:
+    media = [
+        part.url or sha256(part.data.encode()).hexdigest()
+        for part in message.parts
+        if isinstance(part, Media)
+    ]
+    calls = [
+        [call.name, call.arguments if call.arguments is not None else call.raw] for call in message.tool_calls
+    ]
+    text = " ".join((message.content or "").split())
+    return orjson.dumps([message.role, text, media, calls], option=orjson.OPT_SORT_KEYS)
+
+
+def _list_call_ids(message: Message) -> tuple[str, ...]:
+    """The ids that the host gave to the calls of a message; empty for a host that gives none."""
+    return tuple(filter(None, (call.native_id or call.id for call in message.tool_calls)))
+
+
+def _list_call_keys(message: Message) -> list[bytes]:
+    """The calls of a message that have an id, each with its words: some hosts begin with the same ids
+    again."""
+    return [
+        orjson.dumps([call_id, call.name, call.arguments], option=orjson.OPT_SORT_KEYS)
+        for call in message.tool_calls
+        if (call_id := call.native_id or call.id)
+    ]
+
+
+def _fits(known_ids: Sequence[str], ids: Sequence[str]) -> bool:
+    """Whether the calls of two messages with the same words may be the same ones."""
+    return not known_ids or not ids or list(known_ids) == list(ids)
+
+
+def _is_most_of(text: str, argument: str) -> bool:
+    """Whether one of two texts is most of the other."""
+    text, argument = " ".join(text.split()), " ".join(argument.split())
+    shorter, longer = sorted((text, argument), key=len)
+    if text == argument:
+        return bool(text)
+    return len(shorter) >= max(_FEWEST_CHARACTERS, _MOST_OF_ARGUMENT * len(longer)) and shorter in longer

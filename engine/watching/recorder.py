@@ -1,0 +1,232 @@
+"""Writes what another program asks model hosts into a log, live: a conversation for each of its own.
+
+In: exchanges (`exchanges.py`), noted by the proxy as they end. Each is read (`seen_calls.py`), placed in a
+conversation (`grouping.py`), and becomes the events that would have led to it: messages, the reply, the
+outcomes of the calls that the next request brings (`watched_conversation.py`). The core derives every step
+from them, so a watched conversation is one like any other; its chart is `watched_chart.py`, which decides
+nothing.
+
+The work is done in a thread of its own, in the order in which exchanges end: it never slows a stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from queue import SimpleQueue
+from threading import Thread
+
+import msgspec
+
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.watching.exchanges import Exchange
+from toolchart.engine.watching.grouping import Groups, KnownCall, Place
+from toolchart.engine.watching.seen_calls import SeenCall, read_call
+from toolchart.engine.watching.watched_conversation import ChildOutcome, WatchedConversation
+from toolchart.providers.prices import PriceTable
+from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.messages import Message, Usage
+from toolchart.states.ports import Store
+
+log = logging.getLogger("toolchart")
+
+TAG = "watch"
+"""Name of the tag that all conversations of a watch have."""
+
+CONTINUES = "continues"
+"""Name of the tag with the conversation that one goes on from otherwise than message by message."""
+
+NOT_CERTAIN = "which conversation this call belongs to is not certain: {others} would fit as well"
+PROGRAM_ENDED = "nothing more was seen of it"
+PARENT_WENT_ON = "the call that ran it has its result"
+NO_BEGINNING = "it goes on from the response {previous}, which was not seen"
+BRANCHES = "it goes on from an earlier part of {conversation}"
+SHORTENED = "it goes on from {conversation} with a shorter or another list of messages"
+SAME_REQUEST = "{others} began with the same request: which of them a call belongs to is told by what follows"
+
+
+class WatchFigures(msgspec.Struct, kw_only=True):
+    """What was recorded so far."""
+
+    calls: int = 0
+    """Model calls, those that failed included."""
+    failed: int = 0
+    conversations: list[str] = msgspec.field(default_factory=list)
+    """Their ids, in the order in which they began."""
+    children: int = 0
+    retries: int = 0
+    branches: int = 0
+    shortened: int = 0
+    uncertain: int = 0
+    """Calls whose conversation is not certain; each is marked."""
+    tools: Counter[str] = msgspec.field(default_factory=Counter)
+    """Calls of tools, by name."""
+    models: Counter[str] = msgspec.field(default_factory=Counter)
+    usage: Usage = msgspec.field(default_factory=Usage)
+    problems: Counter[str] = msgspec.field(default_factory=Counter)
+    """Model calls that are in no conversation, by the reason."""
+
+
+class Recorder:
+    """Takes exchanges, and writes conversations into a store.
+
+    Args:
+        store: is written by this recorder's thread alone.
+        watch: value of the tag of all conversations.
+        prices: adds what replies cost, where their host does not say it.
+    """
+
+    def __init__(self, store: Store, watch: str, prices: PriceTable | None = None, owner: str = "") -> None:
+        self.figures = WatchFigures()
+        self._store = store
+        self._watch = watch
+        self._owner = owner
+        self._prices = prices
+        self._groups = Groups()
+        self._conversations: dict[str, WatchedConversation] = {}
+        self._children: dict[tuple[str, str], str] = {}
+        """By conversation and call: the child that the call runs."""
+        self._by_response: dict[str, str] = {}
+        """By the id of each response: whose it is."""
+        self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, name="toolchart-watch", daemon=True)
+        self._thread.start()
+
+    def note(self, exchange: Exchange) -> None:
+        """Take an exchange that has ended; see `ExchangeSink`."""
+        self._queue.put(exchange)
+
+    def close(self) -> WatchFigures:
+        """Write what was noted, end what is open, and return the figures.
+
+        Raises:
+            LogUnavailable, LogConflict: the log could not be written.
+        """
+        self._queue.put(None)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return self.figures
+
+    def _run(self) -> None:
+        try:
+            while (exchange := self._queue.get()) is not None:
+                if exchange.wire and self._failure is None:
+                    self._record(exchange)
+            for conversation in self._conversations.values():
+                conversation.end(PROGRAM_ENDED)
+        except BaseException as error:  # the log cannot be written: said at the end, the program goes on
+            self._failure = error
+            log.error("the watch is not recorded any more: %s", error)
+            while self._queue.get() is not None:
+                pass
+
+    def _record(self, exchange: Exchange) -> None:
+        try:
+            call = read_call(exchange, self._prices)
+            self._place(call)
+        except SpecError as error:
+            place = f"{error.path}: " if error.path else ""
+            self._note_problem(exchange, f"{place}{error.message}")
+        except IllegalEvent as error:  # the messages do not follow each other
+            self._note_problem(exchange, str(error))
+        except RecursionError:
+            self._note_problem(exchange, "it is nested too deeply")
+
+    def _note_problem(self, exchange: Exchange, problem: str) -> None:
+        self.figures.problems[problem] += 1
+        log.warning("exchange %d is in no conversation: %s", exchange.number, problem)
+
+    def _place(self, call: SeenCall) -> None:
+        """Write a call into its conversation."""
+        exchange, figures = call.exchange, self.figures
+        asked_at = _parse_time(exchange.asked_at)
+        before = self._conversations.get(self._by_response.get(call.previous, ""))
+        messages, warnings = call.read_messages(before.messages if before is not None else ())
+        place = self._groups.find(
+            messages,
+            named=before.id if before is not None else "",
+            session=exchange.session,
+            connection=exchange.connection,
+            asked_at=asked_at,
+        )
+        marks = list(warnings)
+        conversation = self._conversations.get(place.conversation)
+        if place.sign not in ("goes on", "asks again") or conversation is None:
+            conversation, more = self._begin(call, place)
+            marks += more
+        if place.sign == "asks again":
+            figures.retries += 1
+        if place.others and place.sign != "new":
+            marks.append(NOT_CERTAIN.format(others=", ".join(place.others)))
+        figures.uncertain += bool(place.others)
+        figures.calls += 1
+        figures.failed += call.reply is None
+        figures.models[call.model] += 1
+        known = place.known if place.sign in ("goes on", "asks again") else 0
+        self._groups.note_request(
+            conversation.id, messages, session=exchange.session, connection=exchange.connection
+        )
+        conversation.ask(call, messages, known, marks, self._find_child)
+        conversation.answer(call)
+        if call.reply is None:
+            self._groups.note_failure(conversation.id, asked_at + exchange.duration_ms / 1000)
+            return
+        reply = conversation.messages[-1]
+        self._groups.note_reply(conversation.id, reply, _list_known_calls(reply))
+        if call.reply.response_id:
+            self._by_response[call.reply.response_id] = conversation.id
+        figures.tools.update(each.name for each in reply.tool_calls)
+        figures.usage = figures.usage.plus(call.reply.usage)
+
+    def _begin(self, call: SeenCall, place: Place) -> tuple[WatchedConversation, list[str]]:
+        """A new conversation, and what is said about its beginning."""
+        tags, marks, figures = {TAG: self._watch}, [], self.figures
+        name, link = generate_conversation_id(), None
+        if place.sign == "child":
+            link = self._conversations[place.conversation].find_link(place.call_id)
+            child = f"{link.conversation}.{link.effect}.{link.item}" if link is not None else ""
+            if child and child not in self._conversations:
+                name = child
+                self._children[place.conversation, place.call_id] = child
+                figures.children += 1
+            else:  # the call has run one already
+                link, tags = None, {**tags, CONTINUES: place.conversation}
+        elif place.sign in ("branches", "shortened"):
+            tags[CONTINUES] = place.conversation
+            words = BRANCHES if place.sign == "branches" else SHORTENED
+            marks.append(words.format(conversation=place.conversation))
+            figures.branches += place.sign == "branches"
+            figures.shortened += place.sign == "shortened"
+        elif place.others:
+            marks.append(SAME_REQUEST.format(others=", ".join(place.others)))
+        if call.previous and call.previous not in self._by_response:
+            marks.append(NO_BEGINNING.format(previous=call.previous))
+        conversation = WatchedConversation(self._store, name, owner=self._owner, tags=tags, parent=link)
+        self._conversations[name] = conversation
+        self._groups.begin(name)
+        figures.conversations.append(name)
+        return conversation, marks
+
+    def _find_child(self, conversation: str, call_id: str) -> ChildOutcome | None:
+        """What a call has run, which is ended: its parent has its result."""
+        name = self._children.get((conversation, call_id))
+        if name is None:
+            return None
+        child = self._conversations[name]
+        child.end(PARENT_WENT_ON)
+        item = int(name.rpartition(".")[2])
+        return ChildOutcome(conversation=name, item=item, head=child.head, usage=child.usage)
+
+
+def _list_known_calls(reply: Message) -> Iterable[KnownCall]:
+    for call in reply.tool_calls:
+        texts = tuple(value for value in (call.arguments or {}).values() if isinstance(value, str))
+        yield KnownCall(id=call.id, texts=texts)
+
+
+def _parse_time(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()

@@ -1,0 +1,244 @@
+"""Reads a model call out of an exchange: what was asked, and what the host replied.
+
+The request is read by the reader of its form (`engine/exchange/forms`), the answer by the adapter of its
+host, the code that decodes the answers of our own calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from toolchart.engine.exchange.forms import anthropic, gemini, ollama, responses
+from toolchart.engine.watching.exchanges import Exchange
+from toolchart.providers.prices import PriceTable, add_cost
+from toolchart.providers.registry import create_body_builder
+from toolchart.providers.transport.raw_answers import compute_answer_digest
+from toolchart.specs.chat_messages import read_recording
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.json_bounds import parse_foreign_json
+from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.ports import AnswerDecoder
+
+PROVIDERS = {
+    "chat": {"provider": "openai", "api": "chat"},
+    "responses": {"provider": "openai", "api": "responses"},
+    "messages": {"provider": "anthropic"},
+    "gemini": {"provider": "gemini"},
+    "ollama": {"provider": "ollama"},
+}
+"""By wire: the keys of the `llms` entry that speaks it."""
+
+_MODEL_IN_PATH = re.compile(r"/models/([^/:?]+)")
+
+
+class SeenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call of another program."""
+
+    exchange: Exchange
+    wire: str
+    model: str
+    system: str
+    """The prompt; empty for none."""
+    entries: tuple[Any, ...]
+    """The messages of the request without the prompt, for the one reader: values, or data of chat
+    completions."""
+    tools: tuple[ToolDefinition, ...]
+    options: dict[str, Any]
+    """What we have words for: temperature, bounds, ..."""
+    previous: str
+    """Id of the response that it goes on from; empty where it has all its messages."""
+    reply: Reply | None
+    failure: ProviderError | None
+    """Why there is no reply."""
+    answer_digest: str | None
+
+    def read_messages(self, earlier: Sequence[Message] = ()) -> tuple[list[Message], tuple[str, ...]]:
+        """The messages in their order, each result behind its call; and what was put right.
+
+        Args:
+            earlier: the messages of the response that it goes on from.
+
+        Raises:
+            SpecError: a message breaks its form.
+        """
+        entries = [*earlier, *self.entries]
+        if not entries:
+            raise SpecError("the request has no messages")
+        # A prompt of its own keeps a system message among the others where it is.
+        recording = read_recording([Message(role="system", content=self.system), *entries], None)
+        return recording.messages, recording.warnings
+
+
+def read_call(exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
+    """The model call of an exchange.
+
+    Args:
+        prices: adds what the reply costs, where the host does not say it.
+
+    Raises:
+        SpecError: its request cannot be read.
+    """
+    try:
+        body = parse_foreign_json(exchange.request.decode("utf-8-sig"), "file_values")
+    except ValueError as error:
+        raise SpecError(f"the request is no JSON: {error}") from None
+    if not isinstance(body, Mapping):
+        raise SpecError("the request is no JSON object")
+    match = _MODEL_IN_PATH.search(exchange.path)
+    model = str(body.get("model") or (match.group(1) if match is not None else ""))
+    system, entries = _read_entries(exchange.wire, body)
+    reply, failure = _read_answer(exchange, model)
+    if reply is not None:
+        reply = add_cost(reply, Request(model=model, messages=()), prices, is_limited=False)
+    return SeenCall(
+        exchange=exchange,
+        wire=exchange.wire,
+        model=model,
+        system=system,
+        entries=tuple(entries),
+        tools=tuple(_read_tools(exchange.wire, body)),
+        options=_read_options(body),
+        previous=str(body.get("previous_response_id") or "") if exchange.wire == "responses" else "",
+        reply=reply,
+        failure=failure,
+        answer_digest=compute_answer_digest(exchange.answer) if exchange.status else None,
+    )
+
+
+def _read_entries(wire: str, body: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The prompt at the beginning, and the messages after it."""
+    match wire:
+        case "messages":
+            form = anthropic.collect(body.get("messages"), body.get("system"), place="messages")
+        case "responses":
+            form = responses.collect(body.get("input") or [], body.get("instructions"), place="input")
+        case "gemini":
+            system = body.get("systemInstruction") or body.get("system_instruction")
+            form = gemini.collect(body.get("contents"), system, place="contents")
+        case "ollama":
+            form = ollama.collect(body.get("messages"), place="messages")
+        case _:
+            return _split_prompt(list(body.get("messages") or []))
+    return _split_prompt(form.messages)
+
+
+def _split_prompt(entries: list[Any]) -> tuple[str, list[Any]]:
+    """The texts of the system messages at the beginning, and what follows."""
+    texts = []
+    while entries and _get_role(entries[0]) in ("system", "developer"):
+        texts.append(_get_text(entries.pop(0)))
+    return "\n\n".join(text for text in texts if text), entries
+
+
+def _get_role(entry: Any) -> Any:
+    return (
+        entry.role
+        if isinstance(entry, Message)
+        else entry.get("role")
+        if isinstance(entry, Mapping)
+        else None
+    )
+
+
+def _get_text(entry: Any) -> str:
+    content = entry.content if isinstance(entry, Message) else entry.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+# -- tools and options -----------------------------------------------------------------------------
+
+
+def _read_tools(wire: str, body: Mapping[str, Any]) -> Iterable[ToolDefinition]:
+    """The tools that a request offers; those that the host runs itself have no definition."""
+    entries = body.get("tools")
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, Mapping):
+            continue
+        if wire == "gemini":
+            declared = entry.get("functionDeclarations") or entry.get("function_declarations")
+            functions = declared if isinstance(declared, list) else []
+        elif wire in ("chat", "ollama"):
+            functions = [entry.get("function")]
+        else:
+            functions = [entry] if "input_schema" in entry or entry.get("type") == "function" else []
+        for function in functions:
+            if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+                yield _read_tool(function)
+
+
+def _read_tool(function: Mapping[str, Any]) -> ToolDefinition:
+    keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
+    schema = next((function[key] for key in keys if isinstance(function.get(key), Mapping)), None)
+    return ToolDefinition(
+        name=function["name"],
+        description=str(function.get("description") or function["name"]),
+        **({"parameters": dict(schema)} if schema is not None else {}),
+    )
+
+
+_OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "topP": "top_p",
+    "top_k": "top_k",
+    "topK": "top_k",
+    "seed": "seed",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "maxOutputTokens": "max_tokens",
+    "num_predict": "max_tokens",
+}
+"""Numbers that shape a reply, by the hosts' words for them."""
+
+
+def _read_options(body: Mapping[str, Any]) -> dict[str, Any]:
+    groups = [body, *(body.get(key) for key in ("generationConfig", "generation_config", "options"))]
+    return {
+        name: group[key]
+        for group in groups
+        if isinstance(group, Mapping)
+        for key, name in _OPTIONS.items()
+        if isinstance(group.get(key), int | float) and not isinstance(group[key], bool)
+    }
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _get_decoder(wire: str, host: str, model: str) -> Any:
+    config = LLMConfig.model_validate({**PROVIDERS[wire], "model": model or "unknown", "base_url": host})
+    return create_body_builder(config, resolve=str)
+
+
+def _read_answer(exchange: Exchange, model: str) -> tuple[Reply | None, ProviderError | None]:
+    """The reply of a host, or why there is none."""
+    if not exchange.status or (exchange.is_cut and not exchange.is_streamed):
+        message = exchange.problem or "the answer was cut"
+        return None, ProviderError(kind="connection", message=message, retryable=True)
+    decoder = _get_decoder(exchange.wire, exchange.host, model)
+    assert isinstance(decoder, AnswerDecoder), "the adapters of these wires decode bytes"
+    try:
+        reply = decoder.decode_again(
+            Request(model=model, messages=()),
+            exchange.answer,
+            status=exchange.status,
+            is_streamed=exchange.is_streamed,
+        )
+    except ProviderError as error:
+        if exchange.is_cut:
+            return None, ProviderError(kind="connection", message=exchange.problem, retryable=True)
+        return None, error
+    if exchange.is_cut:  # a stream that was cut behind its end, or one whose form needs no end
+        reply = msgspec.structs.replace(reply, warnings=(*reply.warnings, exchange.problem))
+    return reply, None

@@ -1,0 +1,334 @@
+"""One conversation of another program: its records, made of what its model calls bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.engine.exchange.derived_records import DerivedRecords
+from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
+from toolchart.engine.log.record import FORMAT
+from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
+from toolchart.engine.watching.watched_chart import load_watched_chart
+from toolchart.states.effects import RunTools
+from toolchart.states.errors import ProviderError
+from toolchart.states.events import (
+    Configured,
+    Event,
+    Failed,
+    Limits,
+    ParentLink,
+    Replied,
+    Reviewed,
+    Settings,
+    ToolFinished,
+    TurnStarted,
+)
+from toolchart.states.messages import Message, Reply, ToolCall, Usage
+from toolchart.states.ports import Store
+
+SERVICE = "model"
+"""Name of the one `llms` entry of a watched conversation."""
+
+WATCHED = "watched"
+
+_OTHER_PROMPT = "the program goes on with another prompt"
+
+
+class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that a call has run, once the call has its result."""
+
+    conversation: str
+    item: int
+    head: str
+    usage: Usage | None
+
+
+FindChild = Callable[[str, str], ChildOutcome | None]
+"""Returns what a call has run, by its conversation and its id."""
+
+
+class WatchedConversation:
+    """A conversation that is written as its calls are seen.
+
+    Args:
+        parent: of a child: the call that runs it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        owner: str = "",
+        tags: dict[str, str],
+        parent: ParentLink | None = None,
+    ) -> None:
+        self.id = name
+        self.messages: list[Message] = []
+        """All that was said, without the prompt; a call has the id that the log has for it."""
+        self._store = store
+        self._owner, self._tags, self._parent = owner, tags, parent
+        self._records = DerivedRecords(load_watched_chart())
+        self._events = EventBuilder(self._start_turn)
+        self._lines: list[bytes] = []
+        self._call: SeenCall | None = None
+        self._configured: Any = None
+        self._system: str | None = None
+        self._marks: list[str] = []
+        """What the next reply says about the call."""
+        self._asked_head = ""
+        """Hash of the record that asked for the open calls."""
+        self._replied_at: datetime | None = None
+        self._at = ""
+        self._used_ids: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no turn is open."""
+        return not self._events.is_open
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest record."""
+        return self._records.head
+
+    @property
+    def usage(self) -> Usage:
+        """What all its turns used."""
+        return self._records.snapshot.usage
+
+    def find_link(self, call_id: str) -> ParentLink | None:
+        """The link for a child that a call runs; None where the call does not run."""
+        snapshot = self._records.snapshot
+        for effect in snapshot.open_effects:
+            if isinstance(effect, RunTools):
+                for item, open_call in enumerate(snapshot.calls):
+                    if open_call.call.id == call_id and open_call.outcome is None:
+                        return ParentLink(
+                            conversation=self.id, effect=effect.id, item=item, head=self._asked_head
+                        )
+        return None
+
+    # -- what is seen ------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        call: SeenCall,
+        messages: Sequence[Message],
+        known: int,
+        marks: Iterable[str],
+        find_child: FindChild,
+    ) -> None:
+        """Record what a request says that is new.
+
+        Args:
+            messages: those of the request.
+            known: how many of them, at the beginning, the conversation has.
+            marks: what is said about the call beside its reply.
+            find_child: returns what a call has run, by the id of the call.
+
+        Raises:
+            IllegalEvent: a message does not fit.
+        """
+        self._call = call
+        self._marks += marks
+        new_messages = self._use_own_ids(messages, known)
+        asked_at = _parse_time(call.exchange.asked_at)
+        if not known:
+            # What was said before the newest message of the user was answered before anything was seen.
+            newest = max((index for index, each in enumerate(new_messages) if each.role == "user"), default=0)
+            self._events.add_history(new_messages[:newest])
+            self._add_messages(new_messages[newest:], asked_at, find_child)
+        else:
+            self._add_messages(new_messages, asked_at, find_child)
+        self._add(self._events.open_request(), asked_at, find_child)
+        self.messages[known:] = new_messages
+
+    def _add_messages(self, messages: Sequence[Message], asked_at: datetime, find_child: FindChild) -> None:
+        """Record the messages of a request that are new."""
+        call = self._call
+        assert call is not None, "they are of a request"
+        results = 0
+        while results < len(messages) and messages[results].role == "tool":
+            results += 1
+        for message in messages[:results]:
+            self._add(self._events.add_message(message, None), asked_at, find_child)
+        if self._events.is_open and self._system is not None and call.system != self._system:
+            self._add(self._events.end_turn(_OTHER_PROMPT), asked_at, find_child)
+        rest = messages[results:]
+        for index, message in enumerate(rest):
+            follower = rest[index + 1].role if index + 1 < len(rest) else "assistant"
+            self._add(self._events.add_message(message, follower), asked_at, find_child)
+
+    def answer(self, call: SeenCall) -> None:
+        """Record what became of a request, and write all that is new into the log.
+
+        Raises:
+            LogUnavailable, LogConflict: the log cannot be written.
+        """
+        ended_at = _parse_time(call.exchange.asked_at) + timedelta(milliseconds=call.exchange.duration_ms)
+        self._replied_at = ended_at
+        if call.reply is None:
+            assert call.failure is not None, "a call has a reply or failed"
+            self._add([_build_failed(call, call.failure)], ended_at)
+        else:
+            reply = self._name_calls(call.reply, call.exchange.number)
+            marks, self._marks = self._marks, []
+            reply = replace(reply, warnings=(*reply.warnings, *dict.fromkeys(marks)))
+            self._add(
+                self._events.add_reply(Replied(reply=reply, answer_digest=call.answer_digest)), ended_at
+            )
+            self.messages.append(
+                Message(
+                    role="assistant",
+                    content=reply.content,
+                    tool_calls=reply.tool_calls,
+                    provider_data=reply.provider_data,
+                    parts=reply.parts,
+                )
+            )
+        self.write()
+
+    def end(self, reason: str) -> None:
+        """End an open turn: nobody goes on with it."""
+        self._add(self._events.end_turn(reason), self._replied_at or _parse_time(self._at))
+        self.write()
+
+    def write(self) -> None:
+        """Append what is new to the log."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._store.append(self.id, self._records.count - len(lines), lines)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _add(self, events: Iterable[Event], at: datetime, find_child: FindChild = lambda *_: None) -> None:
+        time = max(_format_time(at), self._at)  # two clocks: what ends first is noted first
+        self._at = time
+        for event in events:
+            if isinstance(event, TurnStarted):
+                self._configure(time)
+            elif isinstance(event, ToolFinished):
+                event = self._complete_outcome(event, at, find_child)
+            self._lines.append(self._records.add(event, time))
+            if isinstance(event, Reviewed):
+                self._asked_head = self._records.head
+
+    def _configure(self, time: str) -> None:
+        """Record the host, the model and the tools where they are others than those before."""
+        call = self._call
+        assert call is not None, "a turn begins with a call"
+        entry = {**PROVIDERS[call.wire], "model": call.model, "base_url": call.exchange.host}
+        frame = (entry, call.tools)
+        if frame == self._configured:
+            return
+        self._configured = frame
+        event = Configured(
+            format=FORMAT,
+            conversation=self.id,
+            chart=load_watched_chart().to_yaml(),
+            spec={"name": WATCHED, "llms": {SERVICE: entry}, "responses": [{"llm": SERVICE}]},
+            tools=call.tools,
+            parent=self._parent,
+            owner=self._owner,
+            tags=self._tags,
+        )
+        self._lines.append(self._records.add(event, time))
+
+    def _start_turn(self, message: Message) -> TurnStarted:
+        call = self._call
+        assert call is not None, "a turn begins with a call"
+        self._system = call.system
+        return TurnStarted(
+            message=message.content or "",
+            parts=message.parts,
+            system=call.system or None,
+            settings=Settings(
+                service=SERVICE,
+                provider=PROVIDERS[call.wire]["provider"],
+                model=call.model,
+                options=call.options,
+                tools=tuple(tool.name for tool in call.tools),
+                limits=Limits(max_iterations=UNBOUNDED, max_steps=UNBOUNDED),
+            ),
+        )
+
+    def _complete_outcome(self, event: ToolFinished, at: datetime, find_child: FindChild) -> ToolFinished:
+        """The outcome of a call with the time from the reply to the request that brings it, and its child."""
+        if event.outcome != "interrupted" and self._replied_at is not None:
+            duration_ms = round(max(0.0, (at - self._replied_at).total_seconds() * 1000), 3)
+            event = replace(event, result={**event.result, "execution_time_ms": duration_ms})
+        child = find_child(self.id, event.call_id)
+        if child is None:
+            return event
+        return replace(
+            event, conversation=child.conversation, item=child.item, head=child.head, usage=child.usage
+        )
+
+    # -- ids -----------------------------------------------------------------------------------------
+
+    def _name_calls(self, reply: Reply, number: int) -> Reply:
+        """The reply with an id of its own for each call, and a finish reason that says whether it has
+        some."""
+        calls = []
+        for index, call in enumerate(reply.tool_calls):
+            call_id = call.id or f"call_{number}_{index}"
+            if call_id in self._used_ids:
+                call_id = f"{call_id}+{number}"
+            self._used_ids.add(call_id)
+            calls.append(replace(call, id=call_id, native_id=call.native_id or call.id or None))
+        reason = "tool_calls" if calls else reply.finish_reason
+        if not calls and reason == "tool_calls":
+            reason = "stop"
+        return replace(reply, tool_calls=tuple(calls), finish_reason=reason)
+
+    def _use_own_ids(self, messages: Sequence[Message], known: int) -> list[Message]:
+        """The new messages; results name the calls as the log does."""
+        names: dict[str, str] = {}
+        for message, own in zip(messages[:known], self.messages, strict=False):
+            names |= {
+                sent.id: call.id for sent, call in zip(message.tool_calls, own.tool_calls, strict=False)
+            }
+        new_messages = []
+        for message in messages[known:]:
+            if message.tool_calls:
+                calls = tuple(self._use_own_id(call, names) for call in message.tool_calls)
+                message = replace(message, tool_calls=calls)
+            if message.tool_call_id in names:
+                message = replace(message, tool_call_id=names[message.tool_call_id])
+            new_messages.append(message)
+        return new_messages
+
+    def _use_own_id(self, call: ToolCall, names: dict[str, str]) -> ToolCall:
+        call_id = call.id
+        while call_id in self._used_ids:
+            call_id += "+"
+        self._used_ids.add(call_id)
+        names[call.id] = call_id
+        return replace(call, id=call_id) if call_id != call.id else call
+
+
+def _build_failed(call: SeenCall, error: ProviderError) -> Failed:
+    return Failed(
+        kind=error.kind,
+        message=error.message,
+        status=error.status,
+        retryable=error.retryable,
+        retry_after_s=error.retry_after_s,
+        host=SERVICE,
+        rate_limits=error.rate_limits,
+        answer_digest=call.answer_digest,
+    )
+
+
+def _parse_time(at: str) -> datetime:
+    return datetime.fromisoformat(at)
+
+
+def _format_time(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
