@@ -241,7 +241,7 @@ def _describe(message: Message) -> bytes:
 
 def _list_call_ids(message: Message) -> tuple[str, ...]:
     """The ids that the host gave to the calls of a message; empty for a host that gives none."""
-    return tuple(filter(None, (call.native_id or call.id for call in message.tool_calls)))
+    return tuple(call.native_id for call in message.tool_calls if call.native_id)
 
 
 def _list_call_keys(message: Message) -> list[bytes]:
@@ -250,7 +250,7 @@ def _list_call_keys(message: Message) -> list[bytes]:
     return [
         orjson.dumps([call_id, call.name, call.arguments], option=orjson.OPT_SORT_KEYS)
         for call in message.tool_calls
-        if (call_id := call.native_id or call.id)
+        if (call_id := call.native_id)
     ]
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.exchange.forms import anthropic, gemini, ollama, responses
 from toolchart.engine.watching.exchanges import Exchange
@@ -72,7 +73,28 @@ class SeenCall(msgspec.Struct, frozen=True, kw_only=True):
             raise SpecError("the request has no messages")
         # A prompt of its own keeps a system message among the others where it is.
         recording = read_recording([Message(role="system", content=self.system), *entries], None)
-        return recording.messages, recording.warnings
+        ids = {call_id for entry in entries for call_id in _list_ids(entry)}
+        return [_keep_host_ids(message, ids) for message in recording.messages], recording.warnings
+
+
+def _list_ids(entry: Any) -> Iterable[Any]:
+    """The ids that the calls of a message came with."""
+    if isinstance(entry, Message):
+        return [call.native_id or call.id for call in entry.tool_calls]
+    calls = entry.get("tool_calls") if isinstance(entry, Mapping) else None
+    return [call.get("id") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+
+
+def _keep_host_ids(message: Message, ids: set[Any]) -> Message:
+    """The message whose calls say which ids their host has given them: those of the reader's making are
+    none."""
+    if not message.tool_calls:
+        return message
+    calls = tuple(
+        replace(call, native_id=call.native_id or (call.id if call.id in ids else None))
+        for call in message.tool_calls
+    )
+    return replace(message, tool_calls=calls)
 
 
 def read_call(exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
@@ -240,5 +262,5 @@ def _read_answer(exchange: Exchange, model: str) -> tuple[Reply | None, Provider
             return None, ProviderError(kind="connection", message=exchange.problem, retryable=True)
         return None, error
     if exchange.is_cut:  # a stream that was cut behind its end, or one whose form needs no end
-        reply = msgspec.structs.replace(reply, warnings=(*reply.warnings, exchange.problem))
+        reply = replace(reply, warnings=(*reply.warnings, exchange.problem))
     return reply, None
