@@ -167,11 +167,12 @@ def collect_all(data: Any, source: str | None = None, place: str = "") -> list[F
     calls = [(span, found) for span, found in contents if not _is_no_call(span)] or contents
     if not any(found.input for _, found in calls):
         raise _refuse_empty(reader, spans, [span for span, _ in calls])
-    missing = [span.place for span, found in calls if not found.input]
+    known = {span.place for span, found in calls if found.input}
+    missing = [span.place for span in _list_model_calls(spans) if span.place not in known]
     chains = _group_calls([_read_call(source, span, found) for span, found in calls if found.input])
     readers = [_finish_chain(source, chain) for chain in chains]
     for missing_place in missing:
-        readers[0].leave_out(["a model call whose input was not recorded"], missing_place)
+        readers[0].leave_out(["a model call that was recorded without its input"], missing_place)
     return readers
 
 
@@ -182,12 +183,7 @@ def _is_no_call(span: _Span) -> bool:
 
 def _refuse_empty(reader: FormReader, spans: Sequence[_Span], outputs: Sequence[_Span]) -> SpecError:
     """The error about spans without a conversation."""
-    models = ("gen_ai.request.model", "gen_ai.system", "llm.model_name", "llm.request.type")
-    calls = outputs or [
-        span
-        for span in spans
-        if not _is_no_call(span) and any(_find_value(span.attributes, key) is not None for key in models)
-    ]
+    calls = outputs or _list_model_calls(spans)
     if not calls:
         return reader.refuse(
             "no span here is a call of a model",
@@ -195,6 +191,16 @@ def _refuse_empty(reader: FormReader, spans: Sequence[_Span], outputs: Sequence[
             hint="spans of model calls have attributes `gen_ai.*` or `llm.*`",
         )
     return reader.refuse(_NOT_RECORDED, calls[0].place, hint=_choose_hint(calls[0].attributes))
+
+
+def _list_model_calls(spans: Sequence[_Span]) -> list[_Span]:
+    """The spans that tell of a call of a model, with contents or without."""
+    models = ("gen_ai.request.model", "gen_ai.system", "llm.model_name", "llm.request.type")
+    return [
+        span
+        for span in spans
+        if not _is_no_call(span) and any(_find_value(span.attributes, key) is not None for key in models)
+    ]
 
 
 def _choose_hint(attributes: Mapping[str, Any]) -> str:
