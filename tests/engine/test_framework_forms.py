@@ -613,6 +613,13 @@ def test_each_form_is_recognised_by_its_reader_alone(form: str, sample: list[Any
     assert [name for name, is_list in FORMS.items() if is_list(sample)] == ([form] if form else [])
 
 
+def test_bytes_of_the_gemini_sdk_are_read() -> None:
+    """The SDK's objects write bytes in the alphabet for addresses; a part has the usual one."""
+    content = {"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": URL_PIXEL}}]}
+    [message] = gemini.collect([content]).messages
+    assert message.parts == (ImagePart(data=PIXEL, media_type="image/png"),)
+
+
 # -- round trips -----------------------------------------------------------------------------------
 
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
