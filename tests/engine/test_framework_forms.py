@@ -14,7 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.engine.exchange.forms import anthropic, gemini, langchain, pydantic_ai, spans
+from toolchart.engine.exchange.forms import (
+    anthropic,
+    gemini,
+    langchain,
+    ollama,
+    pydantic_ai,
+    responses,
+    spans,
+)
 from toolchart.states.content import (
     AudioPart,
     CitationPart,
@@ -30,6 +38,7 @@ from toolchart.states.messages import Message, ToolCall
 PIXEL = "iVBO//+="
 """Bytes as base64 whose letters differ in the alphabet for addresses."""
 URL_PIXEL = "iVBO__-="
+FAILED = {"provider": "imported", "is_error": True}
 
 # -- Pydantic AI -----------------------------------------------------------------------------------
 
@@ -114,19 +123,16 @@ RESULTS: list[tuple[dict[str, Any], Message]] = [
             ),
         ),
     ),
+    (give("no", outcome="failed", retry=None), Message(role="tool", content="no", provider_data=FAILED)),
     (
-        give("no", outcome="failed", retry=None),
+        give("no", outcome="denied"),
         Message(
-            role="tool", content="no", provider_data={"provider": "imported", "keys": {"outcome": "failed"}}
+            role="tool", content="no", provider_data={"provider": "imported", "keys": {"outcome": "denied"}}
         ),
     ),
     (
         {**give([{"type": "missing", "loc": ["x"]}]), "part_kind": "retry-prompt"},
-        Message(
-            role="tool",
-            content='[{"type":"missing","loc":["x"]}]',
-            provider_data={"provider": "imported", "keys": {"outcome": "retried"}},
-        ),
+        Message(role="tool", content='[{"type":"missing","loc":["x"]}]', provider_data=FAILED),
     ),
 ]
 
@@ -513,13 +519,7 @@ def test_results_of_langchain(spell: Spelling, key: str) -> None:
         ]
     )
     assert reader.messages[1:] == [
-        Message(
-            role="tool",
-            content="no",
-            tool_call_id="c1",
-            name="look",
-            provider_data={"provider": "imported", "keys": {"status": "error"}},
-        ),
+        Message(role="tool", content="no", tool_call_id="c1", name="look", provider_data=FAILED),
         Message(
             role="tool",
             content='a{"x": 1}',
@@ -580,6 +580,8 @@ FORMS: dict[str, Callable[[Sequence[Any]], bool]] = {
     "spans": spans.is_list,
     "anthropic": anthropic.is_list,
     "gemini": gemini.is_list,
+    "responses": responses.is_list,
+    "ollama": ollama.is_list,
 }
 SAMPLES: list[tuple[str, list[Any]]] = [
     ("pydantic_ai", [ask(say("hi")), answer(call("look", {}))]),
@@ -588,6 +590,9 @@ SAMPLES: list[tuple[str, list[Any]]] = [
     ("langchain", [nest("system", "Be brief."), nest("human", "hi")]),
     ("langchain", [construct("human", "hi"), construct("ai", "hello")]),
     ("langchain", [Modelled(flatten("human", "hi"))]),
+    ("langchain", [flatten("ai", [SIGNED, USE], tool_calls=CALLS)]),
+    ("langchain", [flatten("human", [{"type": "input_text", "text": "a"}])]),
+    ("ollama", [{"role": "user", "content": "hi", "images": [PIXEL]}]),
     ("spans", [{"name": "chat", "context": {"span_id": "0x1"}, "attributes": {}}]),
     ("spans", [{"resourceSpans": []}]),
     ("spans", [{"name": "chat", "spanId": "1", "attributes": [{"key": "a", "value": {"intValue": "1"}}]}]),
@@ -599,8 +604,8 @@ SAMPLES: list[tuple[str, list[Any]]] = [
     ("", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": []}]),
     ("", [{"role": "tool", "tool_call_id": "c", "content": "r"}]),
     ("", [{"type": "user", "text": "hi"}, {"type": "system", "text": "x"}]),
-    ("", [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}]),
-    ("", [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]),
+    ("responses", [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}]),
+    ("responses", [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]),
     ("", [Message(role="user", content="hi")]),
     ("", []),
     ("", ["hi", 3, None]),

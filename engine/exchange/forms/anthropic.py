@@ -28,7 +28,7 @@ def is_list(messages: Sequence[Any]) -> bool:
     return any(
         isinstance(block, Mapping) and block.get("type") in _BLOCKS
         for message in messages
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        if isinstance(message, Mapping) and "role" in message and isinstance(message.get("content"), list)
         for block in message["content"]
     )
 

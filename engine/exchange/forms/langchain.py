@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolchart.engine.exchange.forms.anthropic import read_block
-from toolchart.engine.exchange.forms.form import FormReader, build_message
+from toolchart.engine.exchange.forms.form import FAILED_DATA, FormReader, build_message
 from toolchart.providers.anthropic.wire import NAME as ANTHROPIC
 from toolchart.providers.anthropic.wire import decode_reply
-from toolchart.specs.chat_messages import IMPORTED
 from toolchart.specs.message_pairs import JSON_RESULT
 from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import (
@@ -271,7 +270,7 @@ def _read_media(
 
 
 def _add_result(reader: FormReader, body: Mapping[str, Any], place: str) -> None:
-    """Take the result of a call; of one that failed, its status stands beside it."""
+    """Take the result of a call; that it failed stands beside it."""
     _check_keys(reader, body, place, ("name", "tool_call_id"))
     if body.get("artifact") is not None:
         reader.leave_out(["artifact"], place)
@@ -282,9 +281,7 @@ def _add_result(reader: FormReader, body: Mapping[str, Any], place: str) -> None
             _read_result_parts(reader, body.get("content"), f"{place}.content"),
             tool_call_id=str(call_id) if call_id else None,
             name=name if isinstance(name, str) and name else None,
-            provider_data=None
-            if status in (None, "success")
-            else {"provider": IMPORTED, "keys": {"status": status}},
+            provider_data=FAILED_DATA if status == "error" else None,
         ),
         place,
     )

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from toolchart.engine.exchange.forms.form import FormReader, build_message
+from toolchart.engine.exchange.forms.form import FAILED_DATA, FormReader, build_message
 from toolchart.providers.anthropic.wire import NAME as ANTHROPIC
 from toolchart.specs.chat_messages import IMPORTED
 from toolchart.states.call_arguments import decode_call
@@ -258,18 +258,30 @@ def _add_result(reader: FormReader, part: Mapping[str, Any], place: str) -> None
     known = (*_PART_KEYS, "tool_name", "content", "tool_call_id", "outcome", "retry", "content_file_digests")
     reader.check_keys(part, known, place)
     content, name, call_id = part.get("content"), part.get("tool_name"), part.get("tool_call_id")
-    outcome = part.get("outcome") or "success"
     reader.add(
         build_message(
             "tool",
             _read_result_content(reader, content, f"{place}.content"),
             tool_call_id=reader.require_text(call_id, f"{place}.tool_call_id") if call_id else None,
             name=reader.require_text(name, f"{place}.tool_name") if name else None,
-            provider_data=None
-            if outcome == "success"
-            else {"provider": IMPORTED, "keys": {"outcome": outcome}},
+            provider_data=_build_outcome(part.get("outcome")),
         ),
         place,
+    )
+
+
+def _build_outcome(outcome: Any) -> dict[str, Any] | None:
+    """What stands beside a result whose call did not succeed. Its host reads of a failure; that a call was
+    denied or interrupted says the result itself.
+
+    Source: pydantic-ai-slim 2.68.0, `messages.py`, `ERROR_OUTCOMES`.
+    """
+    if outcome in (None, "success"):
+        return None
+    return (
+        FAILED_DATA
+        if outcome in ("failed", "retried")
+        else {"provider": IMPORTED, "keys": {"outcome": outcome}}
     )
 
 
