@@ -84,7 +84,9 @@ _MASK = "__REDACTED__"
 _NOT_RECORDED = "what was said in these model calls was not recorded"
 _OTEL_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only"
 _SWITCHES = {
-    "openinference.span.kind": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
+    "openinference.span.kind": (
+        "with no OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS or other OPENINFERENCE_HIDE_... set"
+    ),
     "model_request_parameters": "`InstrumentationSettings(include_content=True)`",
     "llm.request.type": "TRACELOOP_TRACE_CONTENT=true",
     "gen_ai.is_streaming": "TRACELOOP_TRACE_CONTENT=true",
