@@ -253,7 +253,9 @@ def _decode_gemini_part(part: Body) -> ContentPart | None:
     if media:
         media_type = str(_find(media, "mimeType", "mime_type") or "")
         url = str(_find(media, "fileUri", "file_uri") or "")
-        return msgspec.structs.replace(decode_media(str(media.get("data") or ""), media_type), url=url)
+        # The SDK writes bytes in the alphabet for addresses: the same bytes.
+        data = str(media.get("data") or "").replace("-", "+").replace("_", "/")
+        return msgspec.structs.replace(decode_media(data, media_type), url=url)
     return decode_chat_part({"type": "text", **part}) if set(part) == {"text"} else None
 
 

@@ -28,7 +28,7 @@ def is_list(messages: Sequence[Any]) -> bool:
     return any(
         isinstance(block, Mapping) and block.get("type") in _BLOCKS
         for message in messages
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        if isinstance(message, Mapping) and "role" in message and isinstance(message.get("content"), list)
         for block in message["content"]
     )
 
@@ -82,7 +82,7 @@ def _add_message(reader: FormReader, entry: Mapping[str, Any], place: str) -> No
         block_place = f"{place}.content[{index}]"
         block = reader.require_object(block, "a block", block_place)
         if block.get("type") != "tool_result":
-            parts.append(_read_block(reader, block, block_place))
+            parts.append(read_block(reader, block, block_place))
             continue
         if parts:
             reader.add(build_message("user", parts), place)
@@ -107,12 +107,12 @@ def _read_parts(reader: FormReader, content: Any, place: str) -> list[ContentPar
         return [TextPart(text=content)]
     blocks = reader.require_list(content, "the blocks of a content", place)
     return [
-        _read_block(reader, reader.require_object(block, "a block", f"{place}[{index}]"), f"{place}[{index}]")
+        read_block(reader, reader.require_object(block, "a block", f"{place}[{index}]"), f"{place}[{index}]")
         for index, block in enumerate(blocks)
     ]
 
 
-def _read_block(reader: FormReader, block: Mapping[str, Any], place: str) -> ContentPart:
+def read_block(reader: FormReader, block: Mapping[str, Any], place: str) -> ContentPart:
     """The part of a block that is neither a call nor a result."""
     kind = block.get("type")
     match kind:

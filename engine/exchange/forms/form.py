@@ -10,6 +10,8 @@ signature, and what the host ran itself, come back to the host as they were.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +19,15 @@ from msgspec.structs import replace
 
 from toolchart.specs.chat_messages import IMPORTED, History, Recording, read_history, read_recording
 from toolchart.specs.message_pairs import OTHER_KEYS, Mends
-from toolchart.states.content import ContentPart, TextPart, join_texts
+from toolchart.states.content import (
+    AudioPart,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    TextPart,
+    decode_media,
+    join_texts,
+)
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import FAILED_RESULT, Message, Reply, Role
 
@@ -118,6 +128,22 @@ class FormReader:
         if not isinstance(value, str):
             raise self.refuse(f"a text is expected here, not {type(value).__name__}", place)
         return value
+
+    def read_media(
+        self, data: Any, media_type: Any, place: str, name: Any = ""
+    ) -> ImagePart | FilePart | AudioPart:
+        """The part of bytes that stand here as base64, also in the alphabet for addresses (RFC 4648, 5).
+
+        Raises:
+            SpecError: they do not.
+        """
+        text = self.require_text(data, place).replace("-", "+").replace("_", "/").rstrip("=")
+        text += "=" * (-len(text) % 4)
+        try:
+            base64.b64decode(text, validate=True)
+        except binascii.Error:
+            raise self.refuse("the bytes of a part are base64, and this is not", place) from None
+        return decode_media(text, str(media_type or ""), str(name or ""))
 
     def read_history(self) -> History:
         """The messages as a history."""

@@ -120,11 +120,10 @@ def _read_part(reader: FormReader, part: Mapping[str, Any], place: str) -> Conte
         data = _spell(reader.require_object(part[kind], "the data of a part", f"{place}.{kind}"))
         value = data.get("data" if kind == "inlineData" else "fileUri")
         if isinstance(value, str):
-            part_data = value if kind == "inlineData" else ""
-            media = decode_media(
-                part_data, str(data.get("mimeType") or ""), str(data.get("displayName") or "")
-            )
-            return media if part_data else replace(media, url=value)
+            media_type, name = data.get("mimeType"), data.get("displayName")
+            if kind == "inlineData":
+                return reader.read_media(value, media_type, f"{place}.{kind}", name)
+            return replace(decode_media("", str(media_type or ""), str(name or "")), url=value)
     raise reader.refuse(f"no message has a place for a part with {kind!r}", place)
 
 
