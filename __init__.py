@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from toolchart.engine.agents import OpenOptions as OpenOptions
     from toolchart.engine.exchange.histories import read_anthropic_messages as read_anthropic_messages
     from toolchart.engine.exchange.histories import read_gemini_contents as read_gemini_contents
+    from toolchart.engine.exchange.histories import read_langchain_messages as read_langchain_messages
     from toolchart.engine.exchange.histories import read_ollama_messages as read_ollama_messages
+    from toolchart.engine.exchange.histories import read_pydantic_ai_messages as read_pydantic_ai_messages
     from toolchart.engine.exchange.histories import read_responses_items as read_responses_items
+    from toolchart.engine.exchange.histories import read_spans as read_spans
     from toolchart.engine.exchange.tool_messages import encode_tools as encode_tools
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
@@ -244,8 +247,11 @@ if not TYPE_CHECKING:
             "toolchart.engine.exchange.histories": (
                 "read_anthropic_messages",
                 "read_gemini_contents",
+                "read_langchain_messages",
                 "read_ollama_messages",
+                "read_pydantic_ai_messages",
                 "read_responses_items",
+                "read_spans",
             ),
             "toolchart.engine.exchange.tool_messages": (
                 "encode_tools",

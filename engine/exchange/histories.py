@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolchart.engine.exchange.forms import anthropic, gemini, ollama, responses
+from toolchart.engine.exchange.forms import (
+    anthropic,
+    gemini,
+    langchain,
+    ollama,
+    pydantic_ai,
+    responses,
+    spans,
+)
 from toolchart.specs.chat_messages import History
 
 
@@ -58,3 +66,36 @@ def read_ollama_messages(messages: Sequence[Mapping[str, Any]]) -> History:
         SpecError: a message breaks the form.
     """
     return ollama.collect(messages).read_history()
+
+
+def read_pydantic_ai_messages(messages: Sequence[Any]) -> History:
+    """Read a message history of Pydantic AI: its own values, or the JSON data of `all_messages_json()`.
+
+    Raises:
+        SpecError: a message breaks the form, or holds something that no message can say.
+    """
+    return pydantic_ai.collect(messages).read_history()
+
+
+def read_langchain_messages(messages: Sequence[Any]) -> History:
+    """Read messages of LangChain and LangGraph: their own values, or what `messages_to_dict`, `dumpd` or
+    `model_dump` makes of them.
+
+    Raises:
+        SpecError: a message breaks the form, or holds something that no message can say.
+    """
+    return langchain.collect(messages).read_history()
+
+
+def read_spans(data: Any) -> list[History]:
+    """Read the conversations in spans of OpenTelemetry, as GenAI conventions, OpenInference and OpenLLMetry
+    name their attributes: an OTLP document, a span, or a list of them.
+
+    Model calls whose messages continue one another are one conversation; the conversations stand in the order
+    in which they began.
+
+    Raises:
+        SpecError: there is no model call, its contents were not recorded, or they hold something that no
+            message can say.
+    """
+    return [reader.read_history() for reader in spans.collect_all(data)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from toolchart.engine.exchange.forms import spans
 from toolchart.engine.exchange.forms.recognition import is_request, read_form
 from toolchart.specs.chat_messages import History, read_history
 from toolchart.specs.document_files import read_regular_file
@@ -23,7 +24,7 @@ def load_history(file: str | Path) -> History:
             message.
     """
     path, source = Path(file), str(file)
-    lists = find_message_lists(read_message_file(path))
+    lists = find_message_lists(read_message_file(path), source)
     if len(lists) != 1:
         raise SpecError(
             f"a history is one conversation, and these are {len(lists)}",
@@ -78,14 +79,19 @@ def _parse_json(text: str, path: Path) -> Any:
     return values
 
 
-def find_message_lists(data: Any) -> list[Any]:
-    """The message lists of a file; what is none stands among them as it is, to be refused by name.
+def find_message_lists(data: Any, source: str | None = None) -> list[Any]:
+    """The conversations of a file, each as a list, a request or a reader that has read it; what is none
+    stands among them as it is, to be refused by name.
 
-    Known are: a list of messages; requests of the APIs of Anthropic, Gemini and OpenAI's Responses, whose
-    prompt stands beside the list; objects with such a list as `traj` (tau-bench), `history` (SWE-agent),
-    `messages` or `conversation`; and conversations of ToolTalk, whose turns have `text` and `apis`. Several
-    objects, or lists, in a list are several conversations.
+    Known are: a list of messages of any form in `forms`; spans of OpenTelemetry, of which each chain of calls
+    is a conversation; requests of the APIs of Anthropic, Gemini and OpenAI's Responses, whose prompt stands
+    beside the list; objects with such a list as `traj` (tau-bench), `history` (SWE-agent), `messages` or
+    `conversation`; and conversations of ToolTalk, whose turns have `text` and `apis`. Several objects, or
+    lists, in a list are several conversations.
     """
+    entries = data if isinstance(data, list) else [data]
+    if spans.is_list(entries):
+        return list(spans.collect_all(data, source))
     if _is_message(data):
         return [[data]]
     if isinstance(data, dict):

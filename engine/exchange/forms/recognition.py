@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.engine.exchange.forms import anthropic, gemini, ollama, responses
+from toolchart.engine.exchange.forms import anthropic, gemini, langchain, ollama, pydantic_ai, responses
 from toolchart.engine.exchange.forms.form import FormReader
 
-_LISTS = (anthropic, gemini, responses, ollama)
+_LISTS = (pydantic_ai, langchain, anthropic, gemini, responses, ollama)
 
 
 def read_form(data: Any, source: str | None = None) -> FormReader | None:
@@ -18,6 +18,8 @@ def read_form(data: Any, source: str | None = None) -> FormReader | None:
     Raises:
         SpecError: it is of that form, and something in it cannot be read; names the place.
     """
+    if isinstance(data, FormReader):
+        return data
     if isinstance(data, Mapping):
         return _read_request(data, source)
     if isinstance(data, list):
@@ -29,10 +31,9 @@ def read_form(data: Any, source: str | None = None) -> FormReader | None:
 
 def is_request(data: Mapping[str, Any]) -> bool:
     """Whether an object is a request of another API, whose prompt stands beside its messages."""
-    return (
-        "contents" in data
-        or isinstance(data.get("input"), list | str)
-        or (isinstance(data.get("messages"), list) and bool(data.get("system")))
+    has_prompt = isinstance(data.get("messages"), list) and bool(data.get("system"))
+    return "type" not in data and (
+        "contents" in data or isinstance(data.get("input"), list | str) or has_prompt
     )
 
 

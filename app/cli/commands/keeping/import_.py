@@ -47,9 +47,10 @@ def command(
     file: str, conversation: str | None, owner: str | None, durability: str | None, log: str | None
 ) -> int:
     """Import FILE: a JSON list of messages as chat completions have them; items of the Responses API;
-    messages of the Anthropic, Gemini and Ollama APIs, or whole requests of these; or conversations of
-    tau-bench (`traj`), SWE-agent (`history`) or ToolTalk. A list of lists or of such objects is several
-    conversations, and so are the lines of a JSON Lines file; lines that are messages are one.
+    messages of the Anthropic, Gemini and Ollama APIs, or whole requests of these; histories of Pydantic AI
+    and LangChain; spans of OpenTelemetry with the contents of model calls; or conversations of tau-bench
+    (`traj`), SWE-agent (`history`) or ToolTalk. A list of lists or of such objects is several conversations,
+    and so are the lines of a JSON Lines file; lines that are messages are one.
 
     FILE may also be what `export --format jsonl` or `share` wrote. It is verified first, and its records come
     into the log byte for byte, or nothing does where the log has one of its conversations with other records.
@@ -205,4 +206,4 @@ def _read_message_lists(path: Path) -> list[Any]:
     data = read_message_file(path)
     text = json.dumps(data, ensure_ascii=False)
     safe_text = strike_secrets(text)
-    return find_message_lists(data if safe_text is text else json.loads(safe_text))
+    return find_message_lists(data if safe_text is text else json.loads(safe_text), str(path))
