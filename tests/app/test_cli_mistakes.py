@@ -71,7 +71,7 @@ def test_an_unusable_spec(run_cli: RunCli, work_dir: Path, text: str | None, mes
         ("run . x", "this is a folder"),
         ("run quickstart x --handler rehersal", "did you mean 'rehearsal'"),
         ("run quickstart x --llm nobody", "there is no llm 'nobody'"),
-        ("run quickstart x --history none.json", "history cannot be read"),
+        ("run quickstart x --history none.json", "none.json: cannot be read"),
         ("run quickstart x --modle m", "--model"),
         ("run quickstart what is it", "Put the message in quotes"),
         ("run quickstart -5+3", "Put -- before a message that begins with -"),
