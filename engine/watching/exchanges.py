@@ -1,7 +1,7 @@
 """The seam between who sees exchanges with model hosts and who makes conversations of them.
 
-`toolchart watch` stands between a program and its model hosts (`toolchart.app.watch`). It notes each exchange,
-one request and its answer, in an `ExchangeSink`. What the exchanges mean is the sink's part.
+`toolchart watch` stands between a program and its model hosts (`toolchart.app.watch`). It notes each
+exchange, one request and its answer, in an `ExchangeSink`. What the exchanges mean is the sink's part.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """The order in which the requests came, from 1. Exchanges are noted in the order in which they end."""
     wire: str
-    """The wire format by its name in `providers/hosts.py`: `chat`, `responses`, `messages`, `gemini`, `ollama`.
-    Empty for a request that asks no model in one of these: lists of models, embeddings, files, ..."""
+    """The wire format by its name in `providers/hosts.py`: `chat`, `responses`, `messages`, `gemini` or
+    `ollama`. Empty for a request that asks no model in one of these: lists of models, embeddings, files."""
     host: str
     """The base URL of the real host."""
     method: str
