@@ -222,7 +222,7 @@ class Proxy:
             self._note(passage)
         if passage.is_cut and scope["http_version"] == "1.0":
             # To such a program the end of the connection is the end of the answer, unless it is torn down.
-            scope["state"]["abort"]()
+            scope["state"]["tear_down"]()
 
     def _note(self, passage: _Passage) -> None:
         try:

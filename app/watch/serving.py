@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,6 +20,15 @@ _IDLE_S = 7 * 24 * 3600
 
 _HEADER_BYTES = 2**20
 """Most bytes of a request's headers."""
+
+
+def _tear_down(transport: asyncio.Transport) -> None:
+    """Reset a connection: an end that no reader takes for a proper one."""
+    own_socket = transport.get_extra_info("socket")
+    if own_socket is not None:
+        # To linger for no time is to send RST in the place of FIN.
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 @asynccontextmanager
@@ -35,7 +46,7 @@ async def serve_proxy(proxy: Proxy, listener: socket.socket, *, grace_s: float) 
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Give the connection its number."""
-            self.app_state = {"connection": next(numbers), "abort": transport.abort}
+            self.app_state = {"connection": next(numbers), "tear_down": partial(_tear_down, transport)}
             super().connection_made(transport)
 
     config = uvicorn.Config(
