@@ -175,8 +175,10 @@ async def test_a_program_that_leaves_before_the_answer_ends_the_request_too() ->
 
 
 @pytest.mark.parametrize("framing", ["chunked", "length"])
-async def test_a_host_that_breaks_off_breaks_the_program_s_connection(framing: str) -> None:
-    """A cut answer never looks like a whole one, in chunks or of known length."""
+async def test_a_host_that_breaks_off_breaks_the_program_s_connection(
+    framing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cut answer never looks like a whole one, in chunks or of known length; no line is logged about it."""
 
     async def answer(call: Call) -> None:
         if framing == "chunked":
@@ -205,6 +207,7 @@ async def test_a_host_that_breaks_off_breaks_the_program_s_connection(framing: s
     assert b"".join(parts) == exchange.answer == b"data: 1\n\n"
     assert exchange.is_cut
     assert "broke off its answer" in exchange.problem
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []
 
 
 async def test_a_cut_stream_looks_cut_to_an_old_client() -> None:
