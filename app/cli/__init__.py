@@ -34,7 +34,10 @@ from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
 from toolchart.states.reading_limits import require_limits
 
-__all__ = ["COMMANDS", "cli", "exit_code", "main"]
+__all__ = ["COMMANDS", "added_variables", "cli", "exit_code", "main"]
+
+added_variables: set[str] = set()
+"""Variables of the environment that are this process's own: a program that a person runs by us has none."""
 
 
 class _Commands(click.Group):
@@ -132,7 +135,9 @@ def main() -> None:
     use_utf8_streams()
     # Pydantic reads the metadata of every installed package for plug-ins of its own, and ends with the first
     # that it cannot parse. No command has a use for them.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if "PYDANTIC_DISABLE_PLUGINS" not in os.environ:
+        os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+        added_variables.add("PYDANTIC_DISABLE_PLUGINS")
     if "_TOOLCHART_COMPLETE" in os.environ:
         load_reference("toolchart.app.cli.parameters.completion:use_own_scripts")()
     sys.exit(flush_output(run_to_exit_code(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))))

@@ -59,6 +59,7 @@ COMMAND_GROUPS = {
     },
     "Operate": {
         "serve": CommandRow("turns", "Serve an agent over HTTP, with pages for a browser."),
+        "watch": CommandRow("watching", "Run a program of anybody, and see its exchanges with model hosts."),
         "mcp": CommandRow("turns", "Serve an agent to one MCP client, over standard input and output."),
         "worker": CommandRow("fleet", "Take turns from a queue in PostgreSQL, and run them."),
         "submit": CommandRow("fleet", "Have a turn run by a worker."),

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from toolchart.app.listening import open_listener
 from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.states.errors import SpecError
 
@@ -155,20 +156,7 @@ def open_socket(address: Address) -> socket.socket:
     Raises:
         SpecError: the address is in use, or is none of this machine.
     """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        listener = socket.create_server((address.host, address.port), family=family, backlog=2048)
-    except OSError as error:
-        # Python adds the address to the words of the system.
-        reason = (error.strerror or str(error)).partition(" (while attempting")[0]
-        raise SpecError(
-            f"cannot listen on {address.host}, port {address.port}: {reason}",
-            hint="choose another one with --port",
-        ) from None
-    # asyncio sets this only for sockets that name their protocol; without it each answer waits 40 ms for the
-    # client to acknowledge its headers. Connections inherit it.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    return open_listener(address.host, address.port)
 
 
 class SiteServer(uvicorn.Server):

@@ -84,6 +84,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("models", "validate", "agent.yaml"),
     ("emulate",),
     ("emulate", "--json"),
+    ("watch", "--", "true"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),

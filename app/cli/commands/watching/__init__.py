@@ -1,0 +1,1 @@
+"""Commands that watch programs which others wrote."""

@@ -1,0 +1,107 @@
+"""`toolchart watch`: run a program of anybody, and see its exchanges with model hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import click
+
+from toolchart.app.cli import added_variables
+from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.terminal.output import get_output
+from toolchart.app.cli.terminal.text import print_notice
+from toolchart.states.errors import explain_import_fault
+
+
+@click.command(
+    short_help="Run a program of anybody, and see its exchanges with model hosts.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument("words", metavar="[--] [COMMAND] [ARG]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the proxy; default: a free one.")
+@click.option("--openai", metavar="URL", help="The host for OpenAI's APIs, with its version: https://.../v1.")
+@click.option("--anthropic", metavar="URL", help="The host for Anthropic's API, without a version.")
+@click.option("--gemini", metavar="URL", help="The host for Gemini's API, without a version.")
+@click.option("--ollama", metavar="URL", help="The host for Ollama's API.")
+def command(
+    words: tuple[str, ...],
+    port: int | None,
+    openai: str | None,
+    anthropic: str | None,
+    gemini: str | None,
+    ollama: str | None,
+) -> int:
+    """Run COMMAND, in any language and unchanged, behind a proxy on this machine that sees its model calls.
+
+    The clients of COMMAND are led to the proxy by environment variables: OPENAI_BASE_URL, OPENAI_API_BASE,
+    ANTHROPIC_BASE_URL, ANTHROPIC_API_URL, ANTHROPIC_API_BASE, GOOGLE_GEMINI_BASE_URL, GEMINI_API_BASE,
+    OLLAMA_HOST, OLLAMA_BASE_URL and OLLAMA_API_BASE. What they said before, or the option, is the host that
+    the proxy asks; without both it is the official one. Everything passes as it is, streams chunk by chunk,
+    keys too; no key is written.
+
+    COMMAND has the terminal, gets the signals and gives the exit code: 127 where it is not found, 126 where
+    it cannot be run, 128 and the signal's number where a signal killed it. What was seen is printed on
+    standard error at the end. Without COMMAND, --port serves the proxy to any program until Ctrl-C, and the
+    variables are printed.
+
+    Traces that a program sends elsewhere do not pass here. The OpenAI Agents SDK sends its own to OpenAI
+    unless OPENAI_AGENTS_DISABLE_TRACING=1 is set. WebSockets are not passed on.
+
+    \b
+    Example:  toolchart watch -- python agent.py
+              toolchart watch --openai http://127.0.0.1:8000/v1 -- node agent.mjs --fast
+              toolchart watch --port 9000
+    """
+    if not words and port is None:
+        raise click.UsageError(
+            "Nothing is watched: name a command, as in `toolchart watch -- python agent.py`, "
+            "or serve every program with --port."
+        )
+    try:
+        from toolchart.app.watch.watching import watch_command, watch_until_signal
+    except ImportError as error:
+        raise explain_import_fault(error, "watch", "serve") from None
+    from toolchart.app.listening import open_listener
+    from toolchart.app.watch.child import CommandFailure
+    from toolchart.app.watch.client_variables import check_hosts, list_settings, read_hosts
+    from toolchart.app.watch.proxy import Proxy
+    from toolchart.app.watch.summary import ExchangeCounts, describe_watch
+
+    environment = {name: value for name, value in os.environ.items() if name not in added_variables}
+    options = {"openai": openai, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
+    hosts = read_hosts(options, environment)
+    counts = ExchangeCounts()
+    with open_listener("127.0.0.1", port or 0) as listener:
+        own_port = listener.getsockname()[1]
+        check_hosts(hosts, own_port)
+        proxy = Proxy(hosts, counts)
+
+        def print_start() -> None:
+            address = f"http://127.0.0.1:{own_port}"
+            settings = [f"export {name}={value}" for name, value in list_settings(address).items()]
+            print_notice("\n  ".join([f"toolchart: watching at {address}; Ctrl-C ends it", *settings]))
+
+        try:
+            if words:
+                stdout = _find_descriptor()
+                code = asyncio.run(watch_command(proxy, listener, words, environment, stdout))
+            else:
+                asyncio.run(watch_until_signal(proxy, listener, print_start))
+                code = SUCCESS
+        except CommandFailure as failure:
+            print_notice(f"toolchart: {failure}")
+            return failure.code
+    print_notice(f"toolchart: {describe_watch(counts, proxy.refusals)}")
+    if proxy.sink_failures:
+        failures = len(proxy.sink_failures)
+        print_notice(f"toolchart: {failures} exchanges were not noted: {proxy.sink_failures[0]}")
+    return code
+
+
+def _find_descriptor() -> int | None:
+    """The descriptor of standard output for the program: that of 1 is ours while a command runs."""
+    try:
+        return get_output().fileno()
+    except (OSError, ValueError):
+        return None
