@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from queue import SimpleQueue
 from threading import Thread
@@ -74,14 +74,16 @@ class Recorder:
 
     Args:
         store: is written by this recorder's thread alone.
-        watch: value of the tag of all conversations.
+        tags: of all conversations.
         prices: adds what replies cost, where their host does not say it.
     """
 
-    def __init__(self, store: Store, watch: str, prices: PriceTable | None = None, owner: str = "") -> None:
+    def __init__(
+        self, store: Store, tags: Mapping[str, str], prices: PriceTable | None = None, owner: str = ""
+    ) -> None:
         self.figures = WatchFigures()
         self._store = store
-        self._watch = watch
+        self._tags = dict(tags)
         self._owner = owner
         self._prices = prices
         self._groups = Groups()
@@ -184,7 +186,7 @@ class Recorder:
 
     def _begin(self, call: SeenCall, place: Place) -> tuple[WatchedConversation, list[str]]:
         """A new conversation, and what is said about its beginning."""
-        tags, marks, figures = {TAG: self._watch}, [], self.figures
+        tags, marks, figures = dict(self._tags), list[str](), self.figures
         name, link = generate_conversation_id(), None
         if place.sign == "child":
             link = self._conversations[place.conversation].find_link(place.call_id)
@@ -194,7 +196,7 @@ class Recorder:
                 self._children[place.conversation, place.call_id] = child
                 figures.children += 1
             else:  # the call has run one already
-                link, tags = None, {**tags, CONTINUES: place.conversation}
+                link, tags[CONTINUES] = None, place.conversation
         elif place.sign in ("branches", "shortened"):
             tags[CONTINUES] = place.conversation
             words = BRANCHES if place.sign == "branches" else SHORTENED

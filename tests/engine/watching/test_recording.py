@@ -22,7 +22,7 @@ from toolchart.states.ports import Store
 def record(seen: list[SeenExchange]) -> tuple[Store, WatchFigures]:
     """The log of a watch that has seen these exchanges, and its figures."""
     store = open_store("memory")
-    recorder = Recorder(store, "test")
+    recorder = Recorder(store, {"watch": "test"})
     for each in seen:
         recorder.note(each.exchange)
     return store, recorder.close()

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 
 import click
 
 from toolchart.app.cli import added_variables
 from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    log_option,
+    owner_option,
+    parse_tags,
+    tag_option,
+)
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.states.errors import explain_import_fault
@@ -24,6 +32,11 @@ from toolchart.states.errors import explain_import_fault
 @click.option("--anthropic", metavar="URL", help="The host for Anthropic's API, without a version.")
 @click.option("--gemini", metavar="URL", help="The host for Gemini's API, without a version.")
 @click.option("--ollama", metavar="URL", help="The host for Ollama's API.")
+@click.option("--prices", metavar="FILE", help="A price table: adds the cost, where a host does not say it.")
+@owner_option
+@tag_option
+@durability_option
+@log_option
 def command(
     words: tuple[str, ...],
     port: int | None,
@@ -31,8 +44,18 @@ def command(
     anthropic: str | None,
     gemini: str | None,
     ollama: str | None,
+    prices: str | None,
+    owner: str | None,
+    tags: tuple[str, ...],
+    durability: str | None,
+    log: str | None,
 ) -> int:
-    """Run COMMAND, in any language and unchanged, behind a proxy on this machine that sees its model calls.
+    """Run COMMAND, in any language and unchanged, and write its model calls into a log as conversations.
+
+    A proxy on this machine sees what COMMAND asks and what it gets. Each of its conversations is one in the
+    log, with children, retries, tokens and times, that `show`, `draw`, `diff`, `stats`, `verify`, `rerun` and
+    the pages read. What COMMAND decided is recorded as decided there. Where it is not certain to which
+    conversation a call belongs, its reply says so.
 
     The clients of COMMAND are led to the proxy by environment variables: OPENAI_BASE_URL, OPENAI_API_BASE,
     ANTHROPIC_BASE_URL, ANTHROPIC_API_URL, ANTHROPIC_API_BASE, GOOGLE_GEMINI_BASE_URL, GEMINI_API_BASE,
@@ -66,16 +89,26 @@ def command(
     from toolchart.app.watch.child import CommandFailure
     from toolchart.app.watch.client_variables import check_hosts, list_settings, read_hosts
     from toolchart.app.watch.proxy import Proxy
-    from toolchart.app.watch.summary import ExchangeCounts, describe_watch
+    from toolchart.app.watch.summary import ExchangeCounts, WatchSink, describe_watch, end_recording
+    from toolchart.engine.log.stores import open_store
+    from toolchart.engine.runtime.clock import generate_conversation_id
+    from toolchart.engine.watching.recorder import TAG, Recorder
+    from toolchart.providers.prices import load_price_table
 
     environment = {name: value for name, value in os.environ.items() if name not in added_variables}
     options = {"openai": openai, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
     hosts = read_hosts(options, environment)
+    price_table, watch = load_price_table(prices, None), generate_conversation_id()
+    own_tags = {**parse_tags(tags), TAG: watch}
     counts = ExchangeCounts()
-    with open_listener("127.0.0.1", port or 0) as listener:
+    with (
+        open_listener("127.0.0.1", port or 0) as listener,
+        closing(open_store(log, durable=durability != "normal")) as store,
+    ):
         own_port = listener.getsockname()[1]
         check_hosts(hosts, own_port)
-        proxy = Proxy(hosts, counts)
+        recorder = Recorder(store, own_tags, price_table, owner or "")
+        proxy = Proxy(hosts, WatchSink(counts, recorder))
 
         def print_start() -> None:
             address = f"http://127.0.0.1:{own_port}"
@@ -92,7 +125,9 @@ def command(
         except CommandFailure as failure:
             print_notice(f"toolchart: {failure}")
             return failure.code
-    print_notice(f"toolchart: {describe_watch(counts, proxy.refusals)}")
+        finally:
+            lines = end_recording(recorder, watch, log)
+    print_notice(f"toolchart: {describe_watch(counts, proxy.refusals, lines)}")
     if proxy.sink_failures:
         failures = len(proxy.sink_failures)
         print_notice(f"toolchart: {failures} exchanges were not noted: {proxy.sink_failures[0]}")
