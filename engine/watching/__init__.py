@@ -1,1 +1,1 @@
-"""Conversations of programs that other people wrote, seen from outside: their exchanges with model hosts."""
+"""Conversations of programs that others wrote, made of what they send to model hosts and get back."""
