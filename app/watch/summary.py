@@ -128,4 +128,4 @@ def describe_watch(counts: ExchangeCounts, refusals: Mapping[str, int], lines: I
     if not counts.total:
         return "\n  ".join([NOTHING_SEEN, *refused])
     noun = "exchange" if counts.total == 1 else "exchanges"
-    return "\n  ".join([f"{counts.total} {noun} with model hosts", *counts.list_lines(), *lines, *refused])
+    return "\n  ".join([f"{counts.total} {noun} with model hosts", *counts.list_lines(), *refused, *lines])
