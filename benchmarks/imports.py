@@ -125,7 +125,7 @@ def measure(form: str, count: int, folder: Path) -> None:
     ratio = import_s / (read_s + write_s)
     print(
         f"{form:10} {count:6} conversations, {records:7} records, {size / 2**20:6.1f} MiB: "
-        f"import {import_s:6.2f} s, JSON alone {read_s:5.2f} s, rows alone {write_s:5.2f} s, ratio {ratio:5.1f}"
+        f"import {import_s:6.2f} s, JSON alone {read_s:5.2f} s, rows alone {write_s:.2f} s, ratio {ratio:.1f}"
     )
 
 
