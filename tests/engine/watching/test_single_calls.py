@@ -311,7 +311,6 @@ def test_whatever_strangers_send_the_others_are_recorded(
     [
         (b"{", "the request is no JSON"),
         (b"[]", "the request is no JSON object"),
-        (b'{"messages": []}', "the request has no messages"),
         (b'{"messages": [{"role": "tune", "content": "x"}]}', "[1].role: unknown role 'tune'"),
         (b"[" * 100_000, "nested"),
     ],
@@ -324,6 +323,16 @@ def test_a_request_that_cannot_be_read_is_counted_with_its_reason(request_body: 
     (problem,) = figures.problems
     assert words in problem
     assert not figures.conversations
+
+
+def test_a_request_without_messages_is_a_turn_without_words() -> None:
+    """A host may keep the prompt under an id: the call, and what it cost, is in the log all the same."""
+    watch = Watch("responses")
+    request = {"model": "m", "prompt": {"id": "pmpt_1"}}
+    watch.ask(user("x"), reply=say("done"), request=json.dumps(request).encode())
+    figures = watch.close()
+    (name,) = figures.conversations
+    assert watch.list_types(name) == ["turn_started", "replied"]
 
 
 def test_an_exchange_that_asks_no_model_is_nothing_to_record() -> None:
