@@ -24,7 +24,7 @@ from toolchart.states.content import Value
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
-SUPPORT = 3
+SUPPORT = 5
 """Conversations that a rule must have in the first half."""
 
 
@@ -170,11 +170,17 @@ def mine(
 
 
 def _describe_shares(report: MiningReport) -> list[str]:
-    everything, held_out = report.shares["all"], report.shares["held_out"]
-    return [
+    everything, held_out, unseen = (report.shares[name] for name in ("all", "held_out", "unseen"))
+    texts = [
         f"It replays {everything.replayed} of the {everything.of} conversations that it comes from, and "
         f"{held_out.replayed} of the {held_out.of} held-out ones among them."
     ]
+    if unseen.of:
+        texts.append(
+            f"How well it fits others: an agent that was mined from the other half alone replays "
+            f"{unseen.replayed} of these {unseen.of}."
+        )
+    return texts
 
 
 def _replay_all(proposal: Proposal, traces: Iterable[Trace]) -> list[Mismatch]:

@@ -343,7 +343,7 @@ def _choose_parameters(
             return dict(definition.parameters), False
         except SpecError as problem:
             comments.append(f"The schema of the log cannot be used ({problem.message}).")
-    seen = [call.arguments for call in calls if call.arguments is not None and not call.has_defects]
+    seen = [call.arguments for call in calls if call.arguments is not None]
     if not any(seen) and definition is not None:
         return dict(definition.parameters), False
     comments.append(f"The schema is inferred from {_count(len(seen), 'call')}: nothing else says it.")

@@ -23,12 +23,12 @@ from toolchart.states.events import (
     Resumed,
     Reviewed,
     Ruling,
-    Settings,
     ToolFinished,
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.messages import ToolDefinition, Usage
+from toolchart.states.messages import ToolCall, ToolDefinition, Usage
+from toolchart.tools.schemas.repair import repair_json_text
 
 DID_NOT_RUN = ("denied", "skipped", "expired")
 """Outcomes of calls that never began."""
@@ -43,17 +43,17 @@ class TracedCall(msgspec.Struct, kw_only=True):
     id: str
     name: str
     arguments: dict[str, Any] | None
+    """Repaired where they were no JSON, as a review would; None where that is not possible."""
     ruling: Ruling = "run"
     """What its review said."""
     reason: str = ""
     outcome: str = "skipped"
-    has_defects: bool = False
-    """Whether its arguments could not be read."""
 
     @property
     def has_run(self) -> bool:
-        """Whether it ran, well or not; a call that was refused or invalid did not."""
-        return self.ruling != "invalid" and self.outcome not in DID_NOT_RUN
+        """Whether it ran, well or not; a call that was refused did not, and an invalid one only where another
+        program ran it all the same."""
+        return self.outcome not in (*DID_NOT_RUN, *(("failed",) if self.ruling == "invalid" else ()))
 
 
 class TracedTurn(msgspec.Struct, kw_only=True):
@@ -173,7 +173,7 @@ class _TraceBuilder:
         reply = event.reply
         ids = record.calls or tuple(call.id for call in reply.tool_calls)
         calls = [
-            TracedCall(id=id_, name=call.name, arguments=call.arguments, has_defects=call.problem is not None)
+            TracedCall(id=id_, name=call.name, arguments=_read_arguments(call))
             for id_, call in zip(ids, reply.tool_calls, strict=False)
         ]
         self._calls, self._failures, self._text = {call.id: call for call in calls}, 0, reply.content
@@ -191,6 +191,8 @@ class _TraceBuilder:
         self.trace.other = self.trace.other or what
 
 
-def find_turn_settings(trace: Trace) -> Settings | None:
-    """The settings of its newest turn."""
-    return trace.turns[-1].start.settings if trace.turns else None
+def _read_arguments(call: ToolCall) -> dict[str, Any] | None:
+    if call.arguments is not None:
+        return call.arguments
+    repaired = repair_json_text(call.raw)
+    return repaired[0] if repaired is not None else None

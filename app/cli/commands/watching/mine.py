@@ -32,7 +32,7 @@ _MOST_LISTED = 10
 @click.option(
     "--support",
     type=click.IntRange(1),
-    default=3,
+    default=5,
     show_default=True,
     help="Conversations of the first half that a rule must have.",
 )
@@ -49,8 +49,8 @@ def command(
     """Propose an agent spec from CONVERSATIONS of a log: watched, imported or your own. Without ids, from all
     but children and forks.
 
-    The spec has the hosts, prompts, tools and limits that were seen, and comments say where each comes from. A
-    tool without a recorded schema gets one from its calls. Tools have no code yet: each is a mock, and a
+    The spec has the hosts, prompts, tools and limits that were seen, and comments say where each comes from.
+    A tool without a recorded schema gets one from its calls. Tools have no code yet: each is a mock, and a
     comment says where the code goes.
 
     Rules are looked for in one half of the conversations, chosen by a hash of their ids: a tool is called
