@@ -218,7 +218,8 @@ def measure_limits(traces: Sequence[Trace]) -> SeenLimits:
             repeats = max([repeats, *asked.values()])
             failures = max(failures, turn.failures)
             usage = turn.usage
-            tokens = max(tokens, usage.total or (usage.input or 0) + (usage.output or 0))
+            used = usage.total if usage.total is not None else (usage.input or 0) + (usage.output or 0)
+            tokens = max(tokens, used)
     return SeenLimits(
         iterations=iterations,
         tool_calls=tool_calls,

@@ -168,6 +168,10 @@ class _TraceBuilder:
                 self._note_other(f"the event {record.event_type} of an effect of its own")
                 return
         turn.events.append(event)
+        # What counts in the budget of a turn: replies, failed calls that were paid, and what children used.
+        turn.usage = turn.usage.plus(
+            event.paid_usage if isinstance(event, Replied | Failed) else getattr(event, "usage", None)
+        )
 
     def _add_reply(self, turn: TracedTurn, event: Replied, record: ReadRecord) -> None:
         reply = event.reply
@@ -177,7 +181,6 @@ class _TraceBuilder:
             for id_, call in zip(ids, reply.tool_calls, strict=False)
         ]
         self._calls, self._failures, self._text = {call.id: call for call in calls}, 0, reply.content
-        turn.usage = turn.usage.plus(reply.usage)
         if calls:
             turn.replies.append(calls)
 

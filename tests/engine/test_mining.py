@@ -13,17 +13,20 @@ from typing import Any
 
 import agents
 import pytest
+from foreign_loops import ENCODERS, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.messages import import_messages
+from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.mining.miner import MiningResult, mine, read_traces, select_traced
 from toolchart.engine.mining.rules import Rule, TestedRule, find_rules, split_traces
 from toolchart.engine.mining.schemas import infer_parameters
 from toolchart.engine.mining.spec_text import format_comments, format_entry
 from toolchart.engine.mining.traces import Trace
+from toolchart.engine.watching.recorder import Recorder
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.loader import load_spec
 from toolchart.states.chart.yaml_document import parse_document
@@ -427,6 +430,24 @@ def test_shares_are_exact() -> None:
     parts = report.shares["searched"], report.shares["held_out"]
     assert sum(part.replayed for part in parts) == 2
     assert sum(part.of for part in parts) == 4
+
+
+@pytest.mark.parametrize("wire", ENCODERS)
+def test_watched_programs_replay(wire: str) -> None:
+    """What programs of others did, with retries, children and repeated calls, replays through the agent that
+    is mined from it; children are left out and counted."""
+    store = open_store("memory")
+    recorder = Recorder(store, {"watch": "test"})
+    for each in World(1, [wire], loops=6).iterate_exchanges():
+        recorder.note(each.exchange)
+    figures = recorder.close()
+    selected = select_traced(store, {"watch": "test"})
+    assert selected.left_out == figures.children
+    assert select_traced(store, {"watch": "other"}).names == ()
+    result = mine(read_traces(store, selected.names).traces)
+    assert result.report.mismatches == ()
+    host = parse_document(result.text, "text").data["llms"]["model"]
+    assert (host["model"], host["base_url"].endswith(".invalid")) == ("m", True)
 
 
 def test_a_refused_call_names_the_rule() -> None:
