@@ -21,6 +21,8 @@ returns), as an asyncio task, in a thread, or in a child process that can be kil
 
 Risk = Literal["low", "medium", "high"]
 
+NeedScope = Literal["turn", "conversation"]
+
 Trust = Literal["trusted", "untrusted"]
 """Whether strangers may have written something: `untrusted` if so."""
 
@@ -81,7 +83,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""
     needs: tuple[str, ...] = ()
-    """Tools that must have succeeded earlier in the turn; without them a call is denied."""
+    """Tools that must have succeeded earlier; without them a call is denied."""
+    needs_in: NeedScope = "turn"
+    """Where they must have succeeded: in this turn, or anywhere in the conversation."""
+    not_after: tuple[str, ...] = ()
+    """Tools after whose success in the conversation a call is denied."""
+    max_calls: int | None = None
+    """Calls of a turn; further ones are denied. None: no limit of its own."""
     repeatable: bool = False
     """Whether repeating the same call is normal, as in polling."""
     cacheable: bool = False
@@ -115,6 +123,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Which agent a call runs: its `handler`, and its `chart` where it has one of its own."""
     pin_problem: str | None = None
     """How it differs from its pin; then a person is asked about each call, whatever a rule says."""
+
+    @property
+    def has_order_rules(self) -> bool:
+        """Whether other calls of the conversation decide about its calls."""
+        return bool(self.needs or self.not_after) or self.max_calls is not None
 
     @property
     def name(self) -> str:

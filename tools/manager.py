@@ -260,7 +260,7 @@ def _add_imported_tools(registry: Registry, config: ToolsConfig, context: Loadin
 
 
 def _check_needs(registry: Registry) -> None:
-    """Refuse a tool that needs one which is not there, or itself.
+    """Refuse a tool that needs, or must not follow, one which is not there; and one that needs itself.
 
     Raises:
         SpecError: names both.
@@ -271,6 +271,12 @@ def _check_needs(registry: Registry) -> None:
                 raise SpecError(
                     f"tool {tool.name!r} needs {need!r}, which is no other tool",
                     hint=registry.suggest_name(need),
+                )
+        for earlier in tool.not_after:
+            if registry.get(earlier) is None:
+                raise SpecError(
+                    f"tool {tool.name!r} must not run after {earlier!r}, which is no tool",
+                    hint=registry.suggest_name(earlier),
                 )
 
 

@@ -36,7 +36,7 @@ _MAX_SHOWN = 80
 
 _COMMON_PARTS = (
     *("name", "alias", "description", "schema", "kind", "risk", "requires_approval", "idempotent", "status"),
-    *("needs", "trust", "isolation", "environment"),
+    *("needs", "needs_in", "not_after", "max_calls", "trust", "isolation", "environment"),
 )
 """Parts that every tool has. The others say what running it does."""
 
@@ -62,6 +62,9 @@ def describe_definition(tool: Tool) -> dict[str, str]:
         "idempotent": tool.idempotent,
         "status": describe_function(tool.status)["function"] if tool.status is not None else None,
         "needs": list(tool.needs) or None,
+        "needs_in": tool.needs_in if tool.needs and tool.needs_in != "turn" else None,
+        "not_after": list(tool.not_after) or None,
+        "max_calls": tool.max_calls,
         "isolation": tool.execution_mode,
         "environment": list(tool.environment) or None,
         **(describe_function(tool.function or tool.run) if tool.action is None else tool.action),

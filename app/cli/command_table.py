@@ -52,6 +52,7 @@ COMMAND_GROUPS = {
     },
     "Build": {
         "init": CommandRow("agents", "Write an agent, copied from one that ships."),
+        "mine": CommandRow("watching", "Propose an agent from recorded conversations."),
         "tools": CommandRow("agents", "List the tools of an agent, or run one of them."),
         "models": CommandRow("agents", "List the models of a host, or test one."),
         "schema": CommandRow("charts", "Print a JSON Schema."),

@@ -331,11 +331,16 @@ def select_conversations(store: Store, where: ConversationFilter | None = None) 
     return [
         name
         for name in store.list_conversations()
-        if _is_root(store, name) and (where is None or is_selected(store, name, where))
+        if is_root(store, name) and (where is None or is_selected(store, name, where))
     ]
 
 
-def _is_root(store: Store, conversation: str) -> bool:
+def is_root(store: Store, conversation: str) -> bool:
+    """Whether a conversation is neither a child nor a fork.
+
+    Raises:
+        LogDamaged: its first record cannot be read.
+    """
     first = next(iter(store.read_lines(conversation)), None)
     if first is None:
         return False

@@ -83,6 +83,8 @@ ENTRY: list[Change] = [
     ("environment", ["HOME", "LD_PRELOAD"], 'its environment changed: ["HOME"], now ["HOME","LD_PRELOAD"]'),
     ("trust", "untrusted", "its trust changed: trusted, now untrusted"),
     ("needs", None, 'its needs is gone: ["help"]'),
+    ("not_after", ["help"], 'its not_after is new: ["help"]'),
+    ("max_calls", 1, "its max_calls is new: 1"),
 ]
 HTTP_CHANGES: list[Change] = [
     *ENTRY,

@@ -85,6 +85,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("emulate",),
     ("emulate", "--json"),
     ("watch", "--", "true"),
+    ("mine",),
+    ("mine", "a", "--json"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),

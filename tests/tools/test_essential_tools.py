@@ -96,6 +96,65 @@ def test_a_tool_that_needs_another_is_denied_until_that_has_succeeded() -> None:
         Engine(make_needing_spec(["ecko"]), log="memory")
 
 
+def run_turns(turns: list[list[str]], **weather: Any) -> list[list[tuple[str, bool, str]]]:
+    """What became of the calls of each turn, one reply for each call: tool, success, and error."""
+    spec = agents.make_spec()
+    spec["tools"]["registry"][2] |= weather
+    arguments = {"weather": {"city": "Rome"}, "echo": {"text": "a"}, "missing": {}}
+    replies: list[Any] = []
+    for turn in turns:
+        replies += [
+            agents.reply_with_calls(*((name, arguments[name]) for name in reply.split())) for reply in turn
+        ]
+        replies.append("Done.")
+    with agents.make_engine(replies, tools={**spec["tools"], "max_iterations": 20}) as engine:
+        results = [engine.run("go", conversation="c") for _ in turns]
+    return [
+        [(call.tool, call.result["success"], str(call.result.get("error", ""))) for call in result.tool_calls]
+        for result in results
+    ]
+
+
+def test_a_need_may_have_succeeded_earlier_in_the_conversation() -> None:
+    """`needs_in: conversation` counts the success of an earlier turn, which `turn` does not; a call of the
+    same reply counts for neither."""
+    turns = [["weather echo", "weather"], ["weather"]]
+    first, second = run_turns(turns, needs=["echo"], needs_in="conversation")
+    assert [done for _, done, _ in first] == [False, True, True]
+    assert [done for _, done, _ in second] == [True]
+    _, second = run_turns(turns, needs=["echo"])
+    assert second == [("weather", False, "not executed: weather needs echo to have succeeded first")]
+
+
+def test_a_failed_call_of_an_earlier_turn_meets_no_need() -> None:
+    """Only a success counts: a call that was denied in an earlier turn leaves the need open."""
+    turns = [["weather"], ["weather"]]
+    assert [
+        [done for _, done, _ in turn] for turn in run_turns(turns, needs=["echo"], needs_in="conversation")
+    ] == [[False], [False]]
+
+
+def test_a_tool_does_not_run_after_one_that_it_must_not_follow() -> None:
+    """`not_after` denies a call once that tool has succeeded, in this turn or an earlier one."""
+    first, second = run_turns([["weather", "echo", "weather"], ["weather"]], not_after=["echo"])
+    assert [done for _, done, _ in first] == [True, True, False]
+    assert second == [
+        ("weather", False, "not executed: weather must not run after echo has succeeded in this conversation")
+    ]
+    spec = agents.make_spec()
+    spec["tools"]["registry"][2]["not_after"] = ["ecko"]
+    with pytest.raises(SpecError, match="must not run after 'ecko', which is no tool"):
+        Engine(spec, log="memory")
+
+
+def test_a_tool_runs_at_most_so_often_in_a_turn() -> None:
+    """`max_calls` denies the calls beyond it, in one reply and in several; the next turn counts anew."""
+    first, second = run_turns([["weather weather weather", "weather"], ["weather"]], max_calls=2)
+    assert [done for _, done, _ in first] == [True, True, False, False]
+    assert first[-1][2] == "not executed: weather may run at most 2 times in a turn"
+    assert [done for _, done, _ in second] == [True]
+
+
 def test_helpers_make_tools_calls_and_results_for_other_loops() -> None:
     """Tools get each host's form; a call and its result become messages."""
 

@@ -20,7 +20,7 @@ from toolchart.states.messages import DecisionSignature, Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Policy
 from toolchart.tools.approvers import Approvers, DecisionSubject, encode_call_arguments
-from toolchart.tools.definition import Tool
+from toolchart.tools.definition import NeedScope, Tool
 from toolchart.tools.execution.results import OutputUse
 from toolchart.tools.registry import Registry
 from toolchart.tools.tool_context import ToolContext, compute_idempotency_key
@@ -39,6 +39,8 @@ UseGrant = Callable[[Tool, bool], str | None]
 """Uses up the grant for a call of a tool, and returns why there is none; None where it may run. The second
 argument says whether it needs one. Without need, only an approval for another definition of the tool counts
 against it."""
+
+_DID_NOT_RUN = ("denied", "skipped", "expired")
 
 NOT_APPROVED = "not executed: this call has not been approved"
 
@@ -199,6 +201,8 @@ class CallContextBuilder:
         self._shown_sum = (0, 0, 0)
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
+        self._successes: dict[str, bool] = {}
+        """By call: whether it has succeeded, where the log was asked."""
         self._used_grants: tuple[tuple[int, int], set[str]] = ((0, 0), set())
         """Turn and reply, and the calls whose grants were used in it."""
 
@@ -233,11 +237,66 @@ class CallContextBuilder:
             calls_in_reply=max(1, len(snapshot.calls)),
         )
 
-    def find_missing_need(self, tool: Tool) -> str | None:
-        """Why a tool cannot run yet: one that it needs has not succeeded in this turn; else None."""
-        succeeded = {done.tool for done in self._get_snapshot().tracked_calls if done.outcome == "succeeded"}
-        missing = [need for need in tool.needs if need not in succeeded]
-        return f"{tool.name} needs {' and '.join(missing)} to have succeeded first" if missing else None
+    def find_broken_rule(self, tool: Tool, call: ToolCall) -> str | None:
+        """Why other calls rule out a call: one that its tool needs has not succeeded, one that it must not
+        follow has, or the turn has had its calls of the tool; else None.
+
+        Calls of the same reply have no outcome yet, so for `needs` and `not_after` they do not count.
+        """
+        snapshot = self._get_snapshot()
+        if tool.needs:
+            scope = tool.needs_in
+            missing = [need for need in tool.needs if not self._has_succeeded(snapshot, need, scope)]
+            if missing:
+                return f"{tool.name} needs {' and '.join(missing)} to have succeeded first"
+        for earlier in tool.not_after:
+            if self._has_succeeded(snapshot, earlier, "conversation"):
+                return f"{tool.name} must not run after {earlier} has succeeded in this conversation"
+        if tool.max_calls is not None and self._count_calls(snapshot, tool, call) >= tool.max_calls:
+            times = "once" if tool.max_calls == 1 else f"{tool.max_calls} times"
+            return f"{tool.name} may run at most {times} in a turn"
+        return None
+
+    def _has_succeeded(self, snapshot: Snapshot, name: str, scope: NeedScope) -> bool:
+        """Whether a tool has succeeded in this turn, or in the conversation as far as the log has its
+        results: what a history from elsewhere says of them proves nothing."""
+        if any(done.outcome == "succeeded" and self._is(done.tool, name) for done in snapshot.tracked_calls):
+            return True
+        if scope == "turn" or self._find_result is None:
+            return False
+        for message in snapshot.messages:
+            for call in message.tool_calls:
+                if self._is(call.name, name) and self._was_successful(call.id, self._find_result):
+                    return True
+        return False
+
+    def _was_successful(self, call_id: str, find_result: FindResult) -> bool:
+        """Whether the log says that a call has succeeded. A call has one outcome, so none is read twice."""
+        if call_id not in self._successes:
+            result = find_result(call_id)
+            if result is None:
+                return False
+            self._successes[call_id] = result.get("success") is True
+        return self._successes[call_id]
+
+    def _count_calls(self, snapshot: Snapshot, tool: Tool, call: ToolCall) -> int:
+        """The calls of a tool that the turn has had before this one, without those that nobody ran."""
+        earlier = sum(
+            done.outcome not in _DID_NOT_RUN and self._is(done.tool, tool.name)
+            for done in snapshot.tracked_calls
+        )
+        for open_call in snapshot.calls:
+            if open_call.call.id == call.id:
+                break
+            earlier += self._is(open_call.call.name, tool.name)
+        return earlier
+
+    def _is(self, called_name: str, name: str) -> bool:
+        """Whether a call by one name is one of the tool with the other; a tool may have an alias."""
+        if called_name == name:
+            return True
+        called, tool = self._registry.get(called_name), self._registry.get(name)
+        return called is not None and tool is not None and called.name == tool.name
 
     def _count_characters_shown(self, snapshot: Snapshot) -> int:
         """Characters of tool output in the messages of this turn."""

@@ -207,7 +207,8 @@ class ToolExecutor:
         Never raises, and takes a limited time.
 
         Args:
-            contexts: of its conversation, where a call is denied whose tool needs others first.
+            contexts: of its conversation, where a call is denied that other calls rule out: `needs`,
+                `not_after`, `max_calls`.
         """
         return self._build_verdict(call, self.judge_call(call, allowed_tools), contexts)
 
@@ -225,10 +226,10 @@ class ToolExecutor:
         if tool is None or judgement.outcome is not None:
             ruling = "denied" if judgement.outcome == "denied" else "invalid"
             return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)
-        if tool.needs and contexts is not None and ruling != "denied":
-            missing_need = contexts.find_missing_need(tool)
-            if missing_need is not None:
-                return Verdict(call_id=call.id, ruling="denied", reason=missing_need)
+        if tool.has_order_rules and contexts is not None and ruling != "denied":
+            broken_rule = contexts.find_broken_rule(tool, call)
+            if broken_rule is not None:
+                return Verdict(call_id=call.id, ruling="denied", reason=broken_rule)
         return Verdict(
             call_id=call.id,
             ruling=ruling,
@@ -490,7 +491,7 @@ class ConversationExecutor:
         self.definitions = executor.definitions
         self.describe_tool = executor.describe_tool
         self.refuse = executor.refuse
-        # As those of the executor; a call whose tool needs others first is denied.
+        # As those of the executor; a call that other calls rule out is denied.
         self.review = partial(executor.review, contexts=contexts)
         self.review_at_once = partial(executor.review_at_once, contexts=contexts)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import Implementation, ToolEntry
 from toolchart.states.errors import SpecError
+from toolchart.tools.definition import NeedScope
 
 
 class RunSettings(BaseModel):
@@ -20,8 +21,13 @@ class RunSettings(BaseModel):
     parallel: bool = True
     """Whether it may run while other calls of the conversation run."""
     needs: list[str] = Field(default_factory=list)
-    """Tools that must have succeeded earlier in the turn; without them a call is denied, and the model reads
-    why."""
+    """Tools that must have succeeded earlier; without them a call is denied, and the model reads why."""
+    needs_in: NeedScope = "turn"
+    """Where they must have succeeded: in this `turn`, or anywhere in the `conversation`."""
+    not_after: list[str] = Field(default_factory=list)
+    """Tools after whose success in the conversation a call is denied."""
+    max_calls: int | None = Field(default=None, ge=1)
+    """Calls of a turn; further ones are denied."""
     repeatable: bool = False
     """Whether the same call again and again is its nature (polling)."""
     cacheable: bool = False
