@@ -28,11 +28,11 @@ def make_reply(view: RequestView) -> Reply:
         arguments = make_value(tool.schema if isinstance(tool.schema, Mapping) else {})
         call = ToolCall(id="", name=tool.name, arguments=arguments if isinstance(arguments, dict) else {})
         return Reply(tool_calls=(call,), finish_reason="tool_calls")
-    schema = _find_answer_schema(view.body)
+    schema = find_answer_schema(view.body)
     return Reply(content="Done." if schema is None else json.dumps(make_value(schema)), finish_reason="stop")
 
 
-def _find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The schema of the answer that a request asks for; None where text will do."""
     text, config = body.get("text"), body.get("output_config")
     places = [body.get("response_format"), text.get("format") if isinstance(text, Mapping) else None]
@@ -118,7 +118,7 @@ class Answer:
             for frame in frames
         )
 
-    def _list_calls(self) -> list[tuple[str, str, Json]]:
+    def list_calls(self) -> list[tuple[str, str, Json]]:
         """Id, name and arguments of each call."""
         return [
             (call.id or self._make_id(index), call.name, call.arguments or {})
@@ -153,7 +153,7 @@ class Answer:
             ]
         calls: list[Json] = [
             {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for id_, name, arguments in self._list_calls()
+            for id_, name, arguments in self.list_calls()
         ]
         if calls and self._row.name == "gemini":
             calls[0]["extra_content"] = {"google": {"thought_signature": sign_text(calls[0]["id"])}}
@@ -237,7 +237,7 @@ class Answer:
                 "arguments": json.dumps(arguments),
                 "status": "completed",
             }
-            for index, (id_, name, arguments) in enumerate(self._list_calls())
+            for index, (id_, name, arguments) in enumerate(self.list_calls())
         ]
         return items
 
@@ -280,7 +280,7 @@ class Answer:
             blocks.append({"type": "text", "text": self._reply.content})
         return blocks + [
             {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-            for id_, name, arguments in self._list_calls()
+            for id_, name, arguments in self.list_calls()
         ]
 
     def _build_message_body(self) -> Json:
@@ -313,7 +313,7 @@ class Answer:
         parts: list[Json] = [{"text": self._reasoning, "thought": True}] if self._reasoning else []
         if self._reply.content:
             parts.append({"text": self._reply.content})
-        for index, (id_, name, arguments) in enumerate(self._list_calls()):
+        for index, (id_, name, arguments) in enumerate(self.list_calls()):
             part: Json = {"functionCall": {"name": name, "args": arguments}}
             parts.append({**part, "thoughtSignature": sign_text(id_)} if index == 0 else part)
         return parts
@@ -344,7 +344,7 @@ class Answer:
             message["thinking"] = self._reasoning
         calls = [
             {"id": id_, "function": {"index": index, "name": name, "arguments": arguments}}
-            for index, (id_, name, arguments) in enumerate(self._list_calls())
+            for index, (id_, name, arguments) in enumerate(self.list_calls())
         ]
         if calls:
             message["tool_calls"] = calls

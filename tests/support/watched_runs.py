@@ -1,0 +1,241 @@
+"""Runs programs of frameworks under `toolchart watch`, and holds what was recorded against the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from command_line import START
+from scenario_host import Noted, ScenarioHost, serve_scenarios
+
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.watching.recorder import CONTINUES
+from toolchart.states.ports import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests" / "watched"
+VARIABLE = "TOOLCHART_WATCHED"
+ENVIRONMENTS = os.environ.get(VARIABLE, "")
+"""The folder that `.ci/install_watched` has filled."""
+LIMIT_S = 240
+
+
+@dataclass(frozen=True)
+class Program:
+    """An agent that others could have written."""
+
+    title: str
+    file: str
+    packages: tuple[str, ...]
+    """What it is written for; the first one gives the version in the table."""
+    arguments: tuple[str, ...] = ()
+    has_ids: bool = True
+    """Whether the host gives its calls ids that the client sends back."""
+
+
+PROGRAMS = {
+    "openai chat": Program("openai, chat completions", "raw_openai_chat.py", ("openai",)),
+}
+
+
+@dataclass(frozen=True)
+class LoggedCall:
+    """A model call of the log."""
+
+    conversation: str
+    is_marked: bool
+    """Whether it says that its conversation is not certain."""
+    says_why: bool
+    """Whether it is marked, or says that something went before."""
+
+
+@dataclass
+class Measures:
+    """What a run has shown."""
+
+    calls: int = 0
+    conversations: int = 0
+    true_conversations: int = 0
+    marked: int = 0
+    faults: list[str] = field(default_factory=list)
+    """What was grouped wrongly without a mark, in words."""
+
+
+def find_command(program: Program) -> list[str] | None:
+    """What runs a program; None where its environment was not installed."""
+    folder = Path(ENVIRONMENTS)
+    if program.file.endswith(".py"):
+        python = folder / "python" / "bin" / "python"
+        is_there, words = python.exists(), [str(python), str(FOLDER / "programs" / program.file)]
+    else:
+        # Node looks for packages beside the file of a program.
+        file = folder / "node" / program.file
+        is_there, words = (folder / "node" / "node_modules").exists(), ["node", str(file)]
+    return [*words, *program.arguments] if ENVIRONMENTS and is_there else None
+
+
+def run_program(command: list[str], folder: Path, *scenarios: str) -> tuple[str, ScenarioHost]:
+    """What a program prints, and the host that it asked.
+
+    Raises:
+        AssertionError: it fails, or does not end in time.
+    """
+    with serve_scenarios() as host:
+        environment = {
+            **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+            **host.make_environment(),
+            "HOME": str(folder),
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "LANGSMITH_TRACING": "false",
+            "PYDANTIC_DISABLE_PLUGINS": "__all__",
+        }
+        process = subprocess.run(
+            [*command, *scenarios],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    shown = f"`{' '.join(command)}`:\n{process.stdout}{process.stderr}"
+    assert process.returncode == 0, shown
+    assert not host.refused, (host.refused, shown)
+    return process.stdout, host
+
+
+def watch_program(command: list[str], folder: Path, log: Path, *scenarios: str) -> tuple[str, ScenarioHost]:
+    """As `run_program`, under a watch that writes a log."""
+    words = [sys.executable, "-c", START, "watch", "--log", str(log), "--", *command]
+    return run_program(words, folder, *scenarios)
+
+
+def measure(host: ScenarioHost, store: Store) -> Measures:
+    """What of a log is as it was."""
+    names = list(store.list_conversations())
+    logged: dict[str, list[LoggedCall]] = defaultdict(list)
+    begun: dict[str, dict[str, Any]] = {}
+    for name in names:
+        events = [json.loads(line)["event"] for line in store.read_lines(name)]
+        begun[name] = next(event for event in events if event["type"] == "configured")
+        for digest, call in _list_calls(name, events):
+            logged[digest].append(call)
+    truth = {noted.digest: noted for noted in host.noted}
+    measures = Measures(
+        calls=len(host.noted),
+        conversations=len(names),
+        true_conversations=len({noted.run for noted in host.noted}),
+        marked=sum(call.is_marked for calls in logged.values() for call in calls),
+    )
+    say = measures.faults.append
+    for noted in host.noted:
+        if len(logged[noted.digest]) != 1:
+            say(f"a call of {noted.run!r} is in the log {len(logged[noted.digest])} times")
+    for digest in logged.keys() - truth.keys():
+        if logged[digest]:
+            say(f"{logged[digest][0].conversation} has a call that was not asked")
+    certain = {
+        digest: calls[0] for digest, calls in logged.items() if digest in truth and len(calls) == 1
+    }
+    for name in names:
+        runs = {
+            truth[digest].run
+            for digest, call in certain.items()
+            if call.conversation == name and not call.is_marked
+        }
+        if len(runs) > 1:
+            say(f"one conversation has calls of {sorted(runs)}")
+    measures.faults += _check_runs(host.noted, certain, begun)
+    measures.faults += [
+        f"{verified} does not verify" for verified in verify_store(store) if not isinstance(verified, VerifiedConversation)
+    ]
+    for name in names:
+        for _ in replay_conversation(store, name):
+            pass
+    return measures
+
+
+def _list_calls(name: str, events: list[dict[str, Any]]) -> Iterator[tuple[str, LoggedCall]]:
+    """The answers of a conversation by their digests. What a failed call would say, the next reply says."""
+    waiting: list[str] = []
+    for event in events:
+        if event["type"] not in ("replied", "failed") or not event.get("answer_digest"):
+            continue
+        waiting.append(event["answer_digest"])
+        if event["type"] == "replied":
+            words = " ".join(event["reply"].get("warnings", ()))
+            marked = "not certain" in words
+            for digest in waiting:
+                yield digest, LoggedCall(name, marked, marked or "it goes on from" in words)
+            waiting = []
+    for digest in waiting:
+        yield digest, LoggedCall(name, False, False)
+
+
+def _check_runs(
+    noted: list[Noted], certain: dict[str, LoggedCall], begun: dict[str, dict[str, Any]]
+) -> Iterator[str]:
+    """What is wrong with where the calls of each true conversation are."""
+    runs: dict[str, list[Noted]] = defaultdict(list)
+    for each in noted:
+        if each.digest in certain:
+            runs[each.run].append(each)
+    for run, calls in runs.items():
+        places = [certain[each.digest] for each in calls]
+        first = {place.conversation: place for place in reversed(places)}
+        for name in list(dict.fromkeys(place.conversation for place in places))[1:]:
+            if CONTINUES not in begun[name].get("tags", {}) and not first[name].says_why:
+                yield f"{run!r} begins once more in {name}, which does not say why"
+        for each, follower, place, next_place in zip(calls, calls[1:], places, places[1:], strict=False):
+            if each.fault and place.conversation != next_place.conversation and not next_place.is_marked:
+                yield f"{run!r} asks again after {each.fault}, in another conversation"
+        parent = run.rpartition("/")[0]
+        if parent:
+            yield from _check_child(run, runs[parent], places[0], certain, begun)
+
+
+def _check_child(
+    run: str, parents: list[Noted], place: LoggedCall, certain: dict[str, LoggedCall], begun: dict[str, Any]
+) -> Iterator[str]:
+    """What is wrong with where a child is."""
+    if place.is_marked:
+        return
+    link = begun[place.conversation].get("parent")
+    if link is None:
+        yield f"{run!r} is no child of a call"
+        return
+    topic = run.rpartition("/")[2]
+    (asked,) = [each for each in parents if any(topic in text for text in each.calls.values())]
+    item = [topic in text for text in asked.calls.values()].index(True)
+    if (link["conversation"], link.get("item", 0)) != (certain[asked.digest].conversation, item):
+        yield f"{run!r} is the child of another call"
+
+
+def main(name: str, *scenarios: str) -> None:
+    """Run one program, and print what was measured."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        command = find_command(PROGRAMS[name])
+        assert command is not None, f"set {VARIABLE}"
+        plain, _ = run_program(command, folder, *scenarios)
+        shown, host = watch_program(command, folder, folder / "log.db", *scenarios)
+        print(plain)
+        print("same output:", plain == shown)
+        with closing(open_store(str(folder / "log.db"))) as store:
+            print(measure(host, store))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
