@@ -18,6 +18,8 @@ THOUGHT = "The tool knows it."
 """The reasoning of a model that thinks."""
 
 
+SIGNATURE_START = "emulated"
+
 # -- replies by rule -----------------------------------------------------------------------------
 
 
@@ -80,8 +82,11 @@ def make_value(schema: Mapping[str, Any]) -> Any:
 
 
 def sign_text(text: str) -> str:
-    """The signature of a thought, which the emulator knows again: it keeps no state."""
-    return f"emulated-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    """The signature of a thought, which the emulator knows again: it keeps no state.
+
+    Base64, as hosts write it and clients read it.
+    """
+    return f"{SIGNATURE_START}{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 class Answer:
@@ -349,6 +354,7 @@ class Answer:
         if calls:
             message["tool_calls"] = calls
         counts = {"prompt_eval_count": self._input, "eval_count": self._output}
+        counts["total_duration"] = 1_000_000 + self._number
         end = {"done": True, "done_reason": "stop", **counts}
         return {"model": self.view.model, "created_at": "2026-11-23T00:00:00Z", "message": message, **end}
 

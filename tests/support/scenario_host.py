@@ -36,7 +36,7 @@ _WIRES: tuple[tuple[str, Wire, str], ...] = (
     (r"/v1/chat/completions", "chat", "openai"),
     (r"/v1/responses", "responses", "openai"),
     (r"/v1/messages", "messages", "anthropic"),
-    (r"/v1beta/models/.*:(stream)?[gG]enerateContent", "gemini", "gemini"),
+    (r"/v1(beta)?/models/.*:(stream)?[gG]enerateContent", "gemini", "gemini"),
     (r"/api/chat", "ollama", "ollama"),
 )
 """By the path: the wire format, and the host that speaks it."""

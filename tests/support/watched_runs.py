@@ -45,6 +45,13 @@ class Program:
 
 PROGRAMS = {
     "openai chat": Program("openai, chat completions", "raw_openai_chat.py", ("openai",)),
+    "openai responses": Program("openai, Responses", "raw_openai_responses.py", ("openai",), ("whole",)),
+    "openai stateful": Program(
+        "openai, stateful Responses", "raw_openai_responses.py", ("openai",), ("stateful",)
+    ),
+    "anthropic": Program("anthropic", "raw_anthropic.py", ("anthropic",)),
+    "google-genai": Program("google-genai", "raw_gemini.py", ("google-genai",)),
+    "ollama": Program("ollama", "raw_ollama.py", ("ollama",)),
 }
 
 
