@@ -206,6 +206,11 @@ class Groups:
         known = self._known[name]
         known.failed, known.failed_at = (known.digests[-1] if known.digests else b""), at
 
+    def forget(self, name: str) -> None:
+        """Take note that nobody goes on with a conversation: what would, begins another one."""
+        self._forget_end(name)
+        self._known[name].failed = b""
+
     def _forget_end(self, name: str) -> None:
         known = self._known[name]
         if known.end:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 
@@ -26,8 +28,9 @@ from toolchart.engine.watching.grouping import Groups, KnownCall, Place
 from toolchart.engine.watching.seen_calls import SeenCall, read_call
 from toolchart.engine.watching.watched_conversation import ChildOutcome, WatchedConversation
 from toolchart.providers.prices import PriceTable
-from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.errors import IllegalEvent, LogConflict, LogUnavailable, SpecError
 from toolchart.states.messages import Message, Usage
+from toolchart.states.plugins import describe_failure
 from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart")
@@ -114,29 +117,41 @@ class Recorder:
         return self.figures
 
     def _run(self) -> None:
+        while (exchange := self._queue.get()) is not None:
+            if exchange.wire:
+                self._guard(partial(self._record, exchange))
+        for conversation in self._conversations.values():
+            self._guard(partial(self._end, conversation, PROGRAM_ENDED))
+
+    def _guard(self, write: Callable[[], None]) -> None:
+        """Write something, unless the log could not be written before: that is said at the end, and the
+        program goes on."""
+        if self._failure is not None:
+            return
         try:
-            while (exchange := self._queue.get()) is not None:
-                if exchange.wire and self._failure is None:
-                    self._record(exchange)
-            for conversation in self._conversations.values():
-                conversation.end(PROGRAM_ENDED)
-        except BaseException as error:  # the log cannot be written: said at the end, the program goes on
+            write()
+        except BaseException as error:
             self._failure = error
             log.error("the watch is not recorded any more: %s", error)
-            while self._queue.get() is not None:
-                pass
+
+    def _end(self, conversation: WatchedConversation, reason: str) -> None:
+        """End what is open in a conversation, unless it could not be recorded to its newest call."""
+        with suppress(IllegalEvent):
+            conversation.end(reason)
 
     def _record(self, exchange: Exchange) -> None:
         try:
-            call = read_call(exchange, self._prices)
-            self._place(call)
+            self._place(read_call(exchange, self._prices))
+        except (LogUnavailable, LogConflict):
+            raise
         except SpecError as error:
             place = f"{error.path}: " if error.path else ""
             self._note_problem(exchange, f"{place}{error.message}")
-        except IllegalEvent as error:  # the messages do not follow each other
-            self._note_problem(exchange, str(error))
-        except RecursionError:
-            self._note_problem(exchange, "it is nested too deeply")
+        except (
+            Exception
+        ) as error:  # what strangers send may be anything; the others are recorded
+            log.debug("exchange %d", exchange.number, exc_info=True)
+            self._note_problem(exchange, describe_failure(error))
 
     def _note_problem(self, exchange: Exchange, problem: str) -> None:
         self.figures.problems[problem] += 1
@@ -164,7 +179,7 @@ class Recorder:
             figures.retries += 1
         if place.others and place.sign != "new":
             marks.append(NOT_CERTAIN.format(others=", ".join(place.others)))
-        figures.uncertain += bool(place.others)
+            figures.uncertain += 1
         figures.calls += 1
         figures.failed += call.reply is None
         figures.models[call.model] += 1
@@ -172,8 +187,13 @@ class Recorder:
         self._groups.note_request(
             conversation.id, messages, session=exchange.session, connection=exchange.connection
         )
-        conversation.ask(call, messages, known, marks, self._find_child)
-        conversation.answer(call)
+        try:
+            conversation.ask(call, messages, known, marks, self._find_child)
+            conversation.answer(call)
+        except Exception:  # what was derived until then is kept, and nobody goes on with it
+            self._groups.forget(conversation.id)
+            conversation.write()
+            raise
         if call.reply is None:
             self._groups.note_failure(conversation.id, asked_at + exchange.duration_ms / 1000)
             return
@@ -219,7 +239,7 @@ class Recorder:
         if name is None:
             return None
         child = self._conversations[name]
-        child.end(PARENT_WENT_ON)
+        self._end(child, PARENT_WENT_ON)
         item = int(name.rpartition(".")[2])
         return ChildOutcome(conversation=name, item=item, head=child.head, usage=child.usage)
 

@@ -36,6 +36,7 @@ RUN_BY = {
     "docs/tools.md": "tests/tools/test_tools_doc.py",
     "docs/tour.md": "tests/packaging/test_tour.py",
     "docs/tutorial/*.md": "tests/packaging/test_pages.py",
+    "docs/watch.md": "tests/app/watch/test_watch_page.py",
     "docs/web-application.md": "tests/examples/test_web_application.py",
     "docs/writing-charts/*.md": "tests/packaging/test_writing_charts_doc.py",
 }

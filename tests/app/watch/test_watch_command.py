@@ -161,7 +161,9 @@ def test_each_sdk_honours_its_variable(tmp_path: Path) -> None:
         urls["openai"] += "/v1"
         options = [word for name, url in urls.items() for word in (f"--{name}", url)]
         models = [f"{name}={host.model}" for name, host in hosts.items()]
-        code, out, err = run_watch(*options, "--", sys.executable, "-c", SDK_PROGRAM, *models, cwd=tmp_path)
+        code, out, err = run_watch(
+            "--log", "log.db", *options, "--", sys.executable, "-c", SDK_PROGRAM, *models, cwd=tmp_path
+        )
         assert (code, out.decode()) == (0, f"{['Done.'] * 10}\n"), err
         assert {name: len(host.bodies) for name, host in hosts.items()} == {
             "openai": 4,
@@ -181,7 +183,7 @@ def test_each_sdk_honours_its_variable(tmp_path: Path) -> None:
         "  10 model calls in 10 conversations",
     ]
     assert f"models: {hosts['openai'].model} 4" in err
-    with closing(open_store(str(tmp_path / "toolchart.db"))) as store:
+    with closing(open_store(str(tmp_path / "log.db"))) as store:
         texts = [list_texts(store, name) for name in store.list_conversations()]
         assert texts == [["hello", "Done."]] * 10
         assert all(isinstance(each, VerifiedConversation) for each in verify_store(store))
