@@ -146,8 +146,10 @@ def list_frames(answer: Answer, kind: str) -> list[bytes]:
     """The pieces of an answer as they are sent."""
     if kind == "ok":
         return [json.dumps(answer.build_body()).encode()]
-    frames = list(answer.iterate_frames())
-    return frames[: max(1, len(frames) // 2)] if kind == "cut" else frames
+    if kind == "stream":
+        return list(answer.iterate_frames())
+    content = b"".join(answer.iterate_frames())
+    return [content[: len(content) // 2]]
 
 
 def _make_item(text: str) -> dict[str, Any]:

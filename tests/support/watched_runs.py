@@ -52,6 +52,21 @@ PROGRAMS = {
     "anthropic": Program("anthropic", "raw_anthropic.py", ("anthropic",)),
     "google-genai": Program("google-genai", "raw_gemini.py", ("google-genai",)),
     "ollama": Program("ollama", "raw_ollama.py", ("ollama",)),
+    **{
+        f"pydantic ai {wire}": Program(
+            f"Pydantic AI, {words}", "with_pydantic_ai.py", ("pydantic-ai-slim",), (wire,)
+        )
+        for wire, words in (
+            ("chat", "chat completions"), ("responses", "Responses"), ("messages", "Anthropic")
+        )
+    },
+    **{
+        f"openai agents {wire}": Program(
+            f"OpenAI Agents SDK, {words}", "with_openai_agents.py", ("openai-agents",), (wire,)
+        )
+        for wire, words in (("chat", "chat completions"), ("responses", "Responses"))
+    },
+    "langgraph": Program("LangGraph", "with_langgraph.py", ("langgraph", "langchain", "langchain-openai")),
 }
 
 

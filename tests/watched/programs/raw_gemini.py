@@ -2,6 +2,7 @@
 
 import sys
 
+import httpx2
 from google import genai
 from google.genai import errors, types
 from raw_loop import ADVICE, Agent, describe_schema, main
@@ -10,7 +11,7 @@ from raw_loop import ADVICE, Agent, describe_schema, main
 class GeminiAgent(Agent):
     """Asks Gemini."""
 
-    retried = (errors.APIError,)
+    retried = (errors.APIError, httpx2.HTTPError)
 
     def begin(self):
         self.client = genai.Client(vertexai=False, http_options=types.HttpOptions(headers=self.headers))
