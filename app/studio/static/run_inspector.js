@@ -10,6 +10,12 @@ import { makeSchemaForm } from "/static/schema_form.js";
 const LATER_MS = 150;   // what has to be derived waits until the selection rests
 const KEPT = 500;
 
+// What Toolchart says about a message or a reply.
+function showWarnings({ event }) {
+  const warnings = [...(event.warnings ?? []), ...(event.reply?.warnings ?? [])];
+  return warnings.length ? section("Warnings", make("ul", { class: "plain" }, ...warnings.map((words) => make("li", {}, words)))) : null;
+}
+
 function section(title, ...children) {
   return make("section", {}, make("h3", { class: "label" }, title), ...children);
 }
@@ -82,7 +88,7 @@ export class Inspector {
     this.waits = make("div", {}, ...this.showWaiting(choice));
     this.figures = make("div", {}, this.showFigures(choice, record));
     const fresh = row?.kind === "model" && choice.seq === row.seq && row.messages ? make("section", { class: "fresh" }) : null;
-    const parts = [this.showHead(choice, record), this.waits, ...this.showSaid(choice, record), fresh, this.showWhy(record), this.figures,
+    const parts = [this.showHead(choice, record), this.waits, ...this.showSaid(choice, record), showWarnings(record), fresh, this.showWhy(record), this.figures,
       this.showOpen(choice), ...this.showRaw(choice, record)];
     this.place.replaceChildren(...parts.filter(Boolean));
     this.drawn = { choice, record };

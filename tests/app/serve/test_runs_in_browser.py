@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,10 +18,13 @@ from agents import make_engine, reply_with_calls
 from browser import CHROMIUM, open_browser, sign_in, wait_for_value
 from child_agents import make_parent_chart
 from effort import IS_LONG
+from foreign_loops import Loop, make_exchange
 from playwright.async_api import expect
 from served import make_site, serve
 
 from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.watching.recorder import Recorder
+from toolchart.states.messages import Reply
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -628,3 +632,19 @@ async def test_keys_work_where_the_browser_stores_nothing() -> None:
             await expect(position).to_have_text("2 of 3")
             await press(page, "ArrowDown")
             await expect(position).to_have_text("3 of 3")
+
+
+async def test_what_is_said_about_a_reply_stands_in_its_step() -> None:
+    """Warnings about a reply, such as a call whose conversation is not certain, are read in its step."""
+    engine = make_engine([])
+    recorder = Recorder(engine.store, {"watch": "w"})
+    loop = Loop(name="l", wire="chat", rng=Random(0), first="go")
+    for number in (1, 2):
+        reply = Reply(content="done", finish_reason="stop")
+        recorder.note(make_exchange(loop, number, number, number + 0.5, loop.messages, reply))
+    first, second = recorder.close().conversations
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url, f"/conversations/{second}")
+            warnings = page.locator("#step section", has=page.get_by_role("heading", name="Warnings"))
+            await expect(warnings).to_contain_text(f"{first} began with the same request")

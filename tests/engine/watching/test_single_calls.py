@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from command_runs import RunCli, restored_loggers, run_cli
 from foreign_loops import ENCODERS, Loop, make_exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +22,14 @@ from toolchart.states.errors import LogUnavailable
 from toolchart.states.messages import Message, Reply, ToolCall
 from toolchart.states.ports import Store
 
+__all__ = ["restored_loggers", "run_cli"]
+
 
 class Watch:
     """A watch of one program, which asks by hand."""
 
-    def __init__(self, wire: str = "chat", **options: Any) -> None:
-        self.store: Store = open_store("memory")
+    def __init__(self, wire: str = "chat", *, log: str = "memory", **options: Any) -> None:
+        self.store: Store = open_store(log)
         self.loop = Loop(name="l", wire=wire, rng=Random(0), first="x")
         self._recorder = Recorder(self.store, {"watch": "w"}, **options)
         self._number = 0
@@ -208,6 +212,17 @@ def test_where_two_conversations_fit_alike_the_call_says_so() -> None:
     figures = watch.close()
     assert figures.uncertain == 1
     assert any("is not certain" in words for words in watch.list_warnings(figures.conversations[0]))
+
+
+def test_show_says_what_is_said_about_a_reply(run_cli: RunCli, tmp_path: Path) -> None:
+    """`toolchart show` prints the warnings of a reply: here, which conversation began alike."""
+    watch = Watch(log=str(tmp_path / "log.db"))
+    for text in ("one", "two"):
+        watch.ask(user("go"), reply=say(text))
+    _, second = watch.close().conversations
+    shown = run_cli("show", second, "--log", str(tmp_path / "log.db")).out
+    assert "warning: " in shown
+    assert "began with the same request" in shown
 
 
 def test_a_session_that_the_program_names_tells_them_apart() -> None:

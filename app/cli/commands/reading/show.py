@@ -281,7 +281,7 @@ def _describe_reply(reply: dict[str, Any]) -> list[str]:
         arguments = call.get("raw") or encode_canonical_text(call.get("arguments"))
         lines.append(f"calls {call['name']} {arguments}")
     lines = lines or [f"model: ({reply['finish_reason']})"]
-    return [*lines, *_format_rate_limits(reply)]
+    return [*lines, *_format_warnings(reply), *_format_rate_limits(reply)]
 
 
 def _format_rate_limits(said: dict[str, Any]) -> list[str]:
