@@ -147,9 +147,7 @@ class Recorder:
         except SpecError as error:
             place = f"{error.path}: " if error.path else ""
             self._note_problem(exchange, f"{place}{error.message}")
-        except (
-            Exception
-        ) as error:  # what strangers send may be anything; the others are recorded
+        except Exception as error:  # what strangers send may be anything; the others are recorded
             log.debug("exchange %d", exchange.number, exc_info=True)
             self._note_problem(exchange, describe_failure(error))
 
@@ -229,7 +227,7 @@ class Recorder:
             marks.append(NO_BEGINNING.format(previous=call.previous))
         conversation = WatchedConversation(self._store, name, owner=self._owner, tags=tags, parent=link)
         self._conversations[name] = conversation
-        self._groups.begin(name)
+        self._groups.begin(name, place)
         figures.conversations.append(name)
         return conversation, marks
 
