@@ -7,8 +7,8 @@ two conversations fit alike, the call is marked.
     goes on       it begins with all that was said so far, or names the newest response
     asks again    it is the request that failed
     branches      it begins with an earlier part: the program went back, or asks several times at once
-    shortened     it has calls of a conversation, or its newest reply and what led to it, and begins otherwise:
-                  the program trimmed or summed up
+    shortened     it has calls of a conversation, or its newest reply and what led to it, and begins
+                  otherwise: the program trimmed or summed up
     child         its first words are the argument of a call that runs
     new           none of these
 """

@@ -164,7 +164,9 @@ def _check_signatures(view: RequestView) -> Iterator[Refusal]:
         for block in content if isinstance(content, list) else ():
             if isinstance(block, Mapping) and block.get("type") == "thinking":
                 signature = str(block.get("signature"))
-                if signature.startswith(SIGNATURE_START) and signature != sign_text(str(block.get("thinking"))):
+                if signature.startswith(SIGNATURE_START) and signature != sign_text(
+                    str(block.get("thinking"))
+                ):
                     yield refuse("`thinking` block")
         details = entry.wire.get("reasoning_details")
         for detail in details if isinstance(details, list) else ():

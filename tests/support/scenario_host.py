@@ -31,6 +31,8 @@ from toolchart.testing.emulators.answers import Answer, build_error, find_answer
 from toolchart.testing.emulators.checks import Entry, OfferedTool, RequestView, read_view
 
 RUN = "X-Run"
+HELPER = ": helper"
+"""How the names of helpers end, which are asked once and not again."""
 
 _WIRES: tuple[tuple[str, Wire, str], ...] = (
     (r"/v1/chat/completions", "chat", "openai"),
@@ -53,6 +55,8 @@ class Noted:
 
     run: str
     """The conversation that it is of."""
+    asked: str
+    """What is the same for a request that is sent again."""
     digest: str
     """Of the answer, which no other answer has."""
     fault: str
@@ -104,13 +108,18 @@ class ScenarioHost:
                 return "400", json.dumps(build_error("object", 400, self.refused[-1])).encode()
             view = read_view(wire, body, re.sub(r".*/|:.*", "", path) if wire == "gemini" else "")
             words, rounds = _find_turn(view.entries)
+            asked = f"{len(view.entries)} {rounds} {words}"
+            if run.endswith(HELPER):  # each question to it is a conversation
+                run = f"{run} {self._number}"
             fault = self._find_fault(run, words, rounds)
             if fault == "busy":
                 error = build_error("object", 429, f"slow down, request {self._number}", "rate_limit")
                 content = json.dumps(error).encode()
-                self.noted.append(Noted(run, compute_answer_digest(content), fault, {}))
+                self.noted.append(Noted(run, asked, compute_answer_digest(content), fault, {}))
                 return "429", content
-            answer = Answer(find_row(host), view, _make_reply(view, words, rounds), self._number, thinks=False)
+            answer = Answer(
+                find_row(host), view, _make_reply(view, words, rounds), self._number, thinks=False
+            )
             if wire == "responses":
                 items = body["input"] if isinstance(body["input"], list) else [_make_item(body["input"])]
                 self._responses[answer.build_body()["id"]] = [*items, *answer.build_body()["output"]]
@@ -118,7 +127,7 @@ class ScenarioHost:
             kind = "cut" if fault == "cut" else "stream" if is_streamed else "ok"
             content = b"".join(list_frames(answer, kind))
             calls = {} if fault else dict(_list_calls(answer, self._number))
-            self.noted.append(Noted(run, compute_answer_digest(content), fault, calls))
+            self.noted.append(Noted(run, asked, compute_answer_digest(content), fault, calls))
             return kind, answer
 
     def _complete(self, body: dict[str, Any]) -> bool:

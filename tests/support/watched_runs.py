@@ -29,6 +29,9 @@ ENVIRONMENTS = os.environ.get(VARIABLE, "")
 """The folder that `.ci/install_watched` has filled."""
 LIMIT_S = 240
 
+_REASONS = ("it goes on from", "began with the same request")
+"""What the first reply says of a conversation that may be the rest of another one."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -57,7 +60,9 @@ PROGRAMS = {
             f"Pydantic AI, {words}", "with_pydantic_ai.py", ("pydantic-ai-slim",), (wire,)
         )
         for wire, words in (
-            ("chat", "chat completions"), ("responses", "Responses"), ("messages", "Anthropic")
+            ("chat", "chat completions"),
+            ("responses", "Responses"),
+            ("messages", "Anthropic"),
         )
     },
     **{
@@ -166,9 +171,7 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
     for digest in logged.keys() - truth.keys():
         if logged[digest]:
             say(f"{logged[digest][0].conversation} has a call that was not asked")
-    certain = {
-        digest: calls[0] for digest, calls in logged.items() if digest in truth and len(calls) == 1
-    }
+    certain = {digest: calls[0] for digest, calls in logged.items() if digest in truth and len(calls) == 1}
     for name in names:
         runs = {
             truth[digest].run
@@ -179,7 +182,9 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
             say(f"one conversation has calls of {sorted(runs)}")
     measures.faults += _check_runs(host.noted, certain, begun)
     measures.faults += [
-        f"{verified} does not verify" for verified in verify_store(store) if not isinstance(verified, VerifiedConversation)
+        f"{verified} does not verify"
+        for verified in verify_store(store)
+        if not isinstance(verified, VerifiedConversation)
     ]
     for name in names:
         for _ in replay_conversation(store, name):
@@ -198,7 +203,7 @@ def _list_calls(name: str, events: list[dict[str, Any]]) -> Iterator[tuple[str, 
             words = " ".join(event["reply"].get("warnings", ()))
             marked = "not certain" in words
             for digest in waiting:
-                yield digest, LoggedCall(name, marked, marked or "it goes on from" in words)
+                yield digest, LoggedCall(name, marked, marked or any(each in words for each in _REASONS))
             waiting = []
     for digest in waiting:
         yield digest, LoggedCall(name, False, False)
@@ -219,7 +224,8 @@ def _check_runs(
             if CONTINUES not in begun[name].get("tags", {}) and not first[name].says_why:
                 yield f"{run!r} begins once more in {name}, which does not say why"
         for each, follower, place, next_place in zip(calls, calls[1:], places, places[1:], strict=False):
-            if each.fault and place.conversation != next_place.conversation and not next_place.is_marked:
+            again = each.fault and each.asked == follower.asked
+            if again and place.conversation != next_place.conversation and not next_place.is_marked:
                 yield f"{run!r} asks again after {each.fault}, in another conversation"
         parent = run.rpartition("/")[0]
         if parent:

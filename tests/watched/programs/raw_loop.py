@@ -4,10 +4,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 PROMPT = "You plan journeys."
-TOOLS = {
-    "look_up": ("place", "Says what a place is like."),
-    "ask_expert": ("question", "Asks an expert."),
-}
+TOOLS = {"look_up": ("place", "Says what a place is like."), "ask_expert": ("question", "Asks an expert.")}
 
 
 def describe_schema(parameter):
@@ -171,7 +168,21 @@ def typed(agent):
     print(agent("typed", is_typed=True).say("[look_up Pisa] Go to Pisa?"))
 
 
-SCENARIOS = [one, again, turns, streamed, alike, children, busy, cut, trimmed, summed_up, back, prompted, typed]
+SCENARIOS = [
+    one,
+    again,
+    turns,
+    streamed,
+    alike,
+    children,
+    busy,
+    cut,
+    trimmed,
+    summed_up,
+    back,
+    prompted,
+    typed,
+]
 
 
 def main(agent, names, scenarios=SCENARIOS):

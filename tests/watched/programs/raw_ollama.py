@@ -22,7 +22,11 @@ class OllamaAgent(Agent):
             "tools": [
                 {
                     "type": "function",
-                    "function": {"name": name, "description": words, "parameters": describe_schema(parameter)},
+                    "function": {
+                        "name": name,
+                        "description": words,
+                        "parameters": describe_schema(parameter),
+                    },
                 }
                 for name, (parameter, words) in self.tools.items()
             ],

@@ -33,12 +33,7 @@ async def look_up(place: str) -> str:
 
 def make_expert(run, topic):
     """An expert for one place, as a tool."""
-    expert = Agent(
-        name="expert",
-        model="gpt-5.5",
-        instructions="You know all places.",
-        tools=[look_up],
-    )
+    expert = Agent(name="expert", model="gpt-5.5", instructions="You know all places.", tools=[look_up])
     config = RunConfig(model_settings=ModelSettings(extra_headers={"X-Run": f"{run}/{topic}"}))
     return expert.as_tool(f"ask_{topic}", f"Knows {topic}.", run_config=config)
 

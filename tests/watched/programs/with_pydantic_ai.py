@@ -9,7 +9,11 @@ from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.exceptions import AgentRunError
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-MODELS = {"chat": "openai-chat:gpt-5.5", "responses": "openai-responses:gpt-5.5", "messages": "anthropic:claude-opus-5"}
+MODELS = {
+    "chat": "openai-chat:gpt-5.5",
+    "responses": "openai-responses:gpt-5.5",
+    "messages": "anthropic:claude-opus-5",
+}
 MODEL = MODELS[sys.argv[1]]
 
 
