@@ -251,10 +251,11 @@ class Answer:
         usage = {
             "input_tokens": self._input,
             "output_tokens": self._output + reasoning,
+            "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": reasoning},
             "total_tokens": self._input + self._output + reasoning,
         }
-        head = {"id": f"resp{self._number}", "object": "response", "model": self.view.model}
+        head = {"id": f"resp{self._number}", "object": "response", "created_at": 1, "model": self.view.model}
         return {**head, "status": "completed", "output": self._list_items(), "usage": usage}
 
     def _stream_response(self) -> Iterator[Json]:
@@ -264,13 +265,15 @@ class Answer:
             # An item begins empty. Source: recorded streams of OpenAI.
             begun = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
             yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun}}
+            place = {"output_index": index, "item_id": item["id"]}
             kind, text = "", ""
             if item["type"] == "message":
                 kind, text = "response.output_text", item["content"][0]["text"]
+                place["content_index"] = 0
             elif item["type"] == "function_call":
                 kind, text = "response.function_call_arguments", item["arguments"]
             for piece in _split_text(text):
-                yield {"type": f"{kind}.delta", "output_index": index, "delta": piece}
+                yield {"type": f"{kind}.delta", **place, "delta": piece}
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
         yield {"type": "response.completed", "response": response}
 

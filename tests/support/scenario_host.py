@@ -1,7 +1,7 @@
 """A model host on loopback that answers by rule, and knows which conversation each request is really of.
 
-Programs of several frameworks ask it, in five wire formats, whole and streamed. What it says is written in the
-words of the user:
+Programs of several frameworks ask it, in five wire formats, whole and streamed. What it says is written in
+the words of the user:
 
     [look_up Paris] [look_up Rome + look_up Oslo] Where shall I go?
 
@@ -37,7 +37,7 @@ HELPER = ": helper"
 _WIRES: tuple[tuple[str, Wire, str], ...] = (
     (r"/v1/chat/completions", "chat", "openai"),
     (r"/v1/responses", "responses", "openai"),
-    (r"/v1/messages", "messages", "anthropic"),
+    (r"(/v1)?/messages", "messages", "anthropic"),
     (r"/v1(beta)?/models/.*:(stream)?[gG]enerateContent", "gemini", "gemini"),
     (r"/api/chat", "ollama", "ollama"),
 )

@@ -71,6 +71,15 @@ PROGRAMS = {
         )
         for wire, words in (("chat", "chat completions"), ("responses", "Responses"))
     },
+    **{
+        f"ai sdk {wire}": Program(f"AI SDK, {words}", "with_ai_sdk.mjs", ("ai", package), (wire,))
+        for wire, words, package in (
+            ("chat", "chat completions", "@ai-sdk/openai"),
+            ("responses", "Responses", "@ai-sdk/openai"),
+            ("messages", "Anthropic", "@ai-sdk/anthropic"),
+        )
+    },
+    "openai node": Program("openai for Node, chat completions", "raw_openai.mjs", ("openai",)),
     "langgraph": Program("LangGraph", "with_langgraph.py", ("langgraph", "langchain", "langchain-openai")),
 }
 

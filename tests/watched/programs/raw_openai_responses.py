@@ -1,4 +1,4 @@
-"""A loop of its own on the SDK of OpenAI: Responses, with all messages or going on from the newest response."""
+"""A loop of its own on the SDK of OpenAI: Responses, with all messages or from the newest response on."""
 
 import json
 import sys
