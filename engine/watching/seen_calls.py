@@ -69,8 +69,8 @@ class SeenCall(msgspec.Struct, frozen=True, kw_only=True):
             SpecError: a message breaks its form.
         """
         entries = [*earlier, *self.entries]
-        if not entries:
-            raise SpecError("the request has no messages")
+        if not entries:  # a prompt that the host keeps under an id, or nothing at all
+            return [], ()
         # A prompt of its own keeps a system message among the others where it is.
         recording = read_recording([Message(role="system", content=self.system), *entries], None)
         ids = {call_id for entry in entries for call_id in _list_ids(entry)}

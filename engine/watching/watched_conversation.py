@@ -88,11 +88,6 @@ class WatchedConversation:
         self._used_ids: set[str] = set()
 
     @property
-    def is_over(self) -> bool:
-        """Whether no turn is open."""
-        return not self._events.is_open
-
-    @property
     def head(self) -> str:
         """Hash of the newest record."""
         return self._records.head

@@ -138,7 +138,7 @@ def judge_by_tests(install: Callable[[], None], files: tuple[str, ...]) -> str:
 GROUPS: dict[str, Group] = {
     "core": Group(
         modules=tuple(iterate_modules("states/core/*.py", "states/snapshot.py", "states/message_list.py")),
-        share=28,
+        share=25,
         judges=(judge_golden_logs,),
         tests=(
             "packaging/test_class_tables.py",
@@ -164,7 +164,7 @@ GROUPS: dict[str, Group] = {
                 "providers/text_calls/*.py",
             )
         ),
-        share=18,
+        share=16,
         judges=(judge_bodies,),
         tests=(
             "providers/test_own_corpus.py",
@@ -270,6 +270,16 @@ GROUPS: dict[str, Group] = {
         share=8,
         judges=(judge_written_logs,),
         tests=("security", "engine/test_people.py"),
+    ),
+    "watching": Group(
+        modules=(
+            "engine/watching/grouping.py",
+            "engine/watching/recorder.py",
+            "engine/watching/watched_conversation.py",
+        ),
+        share=5,
+        judges=(),
+        tests=("engine/watching/test_single_calls.py", "engine/watching/test_recording.py"),
     ),
     "stores": Group(
         modules=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.watching.recorder import Recorder, WatchFigures
@@ -236,6 +238,55 @@ def test_a_session_that_the_program_names_tells_them_apart() -> None:
     assert [watch.list_types(name).count("replied") for name in figures.conversations] == [1, 2]
 
 
+def test_the_connection_tells_apart_what_fits_alike() -> None:
+    """Of two runs with the same words and no ids, the one of the same connection goes on."""
+    watch = Watch("gemini")
+    for connection in (1, 2):
+        watch.ask(user("go"), reply=say("one"), connection=connection)
+    watch.ask(user("go"), said("one"), user("on"), reply=say("two"), connection=2)
+    figures = watch.close()
+    assert figures.uncertain == 0
+    assert [watch.list_types(name).count("replied") for name in figures.conversations] == [1, 2]
+
+
+def test_a_child_that_its_parent_leaves_is_ended() -> None:
+    """A child whose own calls never had a result ends when its parent has the result of the call that ran it;
+    so the parent's record names the child's newest one."""
+    task = "Find out when the train to Oslo leaves"
+    ask_expert = call("ask_expert", text=task)
+    watch = Watch()
+    watch.ask(user("go"), reply=ask_expert)
+    watch.ask(user(task), reply=call("look_up", "c2", text="train"), system="You are the expert.")
+    watch.ask(user("go"), asked(ask_expert), result("gave up", name="ask_expert"), reply=say("No."))
+    parent, child = watch.close().conversations
+    assert watch.list_types(child)[-1] == "cancelled"
+    (finished,) = [event for event in watch.list_events(parent) if event["type"] == "tool_finished"]
+    assert finished["head"] == compute_line_hash(list(watch.store.read_lines(child))[-1])
+
+
+def test_the_time_of_a_call_goes_from_the_reply_to_the_request_with_its_result() -> None:
+    """How long a tool took is seen from outside: here half a second."""
+    watch = Watch()
+    watch.ask(user("go"), reply=LOOK_UP)
+    watch.ask(user("go"), asked(LOOK_UP), result("1"), reply=say("done"))
+    (name,) = watch.close().conversations
+    (finished,) = [event for event in watch.list_events(name) if event["type"] == "tool_finished"]
+    assert finished["result"]["execution_time_ms"] == 500.0
+
+
+def test_a_call_is_in_the_log_while_the_program_runs() -> None:
+    """What was seen is read by others at once, and not only at the end."""
+    watch = Watch()
+    watch.ask(user("go"), reply=LOOK_UP)
+    for _ in range(2_000):
+        if watch.store.list_conversations():
+            break
+        time.sleep(0.005)
+    (name,) = watch.store.list_conversations()
+    assert watch.list_types(name) == ["turn_started", "replied", "reviewed"]
+    watch.close()
+
+
 def test_what_a_reply_cost_is_added_by_a_price_table() -> None:
     """Tokens come from the host, money from the table."""
     watch = Watch(prices=PriceTable.model_validate({"models": {"m": {"input": 1.0, "output": 2.0}}}))
@@ -311,7 +362,6 @@ def test_whatever_strangers_send_the_others_are_recorded(
     [
         (b"{", "the request is no JSON"),
         (b"[]", "the request is no JSON object"),
-        (b'{"messages": []}', "the request has no messages"),
         (b'{"messages": [{"role": "tune", "content": "x"}]}', "[1].role: unknown role 'tune'"),
         (b"[" * 100_000, "nested"),
     ],
@@ -324,6 +374,16 @@ def test_a_request_that_cannot_be_read_is_counted_with_its_reason(request_body: 
     (problem,) = figures.problems
     assert words in problem
     assert not figures.conversations
+
+
+def test_a_request_without_messages_is_a_turn_without_words() -> None:
+    """A host may keep the prompt under an id: the call, and what it cost, is in the log all the same."""
+    watch = Watch("responses")
+    request = {"model": "m", "prompt": {"id": "pmpt_1"}}
+    watch.ask(user("x"), reply=say("done"), request=json.dumps(request).encode())
+    figures = watch.close()
+    (name,) = figures.conversations
+    assert watch.list_types(name) == ["turn_started", "replied"]
 
 
 def test_an_exchange_that_asks_no_model_is_nothing_to_record() -> None:
