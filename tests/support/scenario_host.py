@@ -59,6 +59,8 @@ class Noted:
     """What is the same for a request that is sent again."""
     digest: str
     """Of the answer, which no other answer has."""
+    said: tuple[str, ...]
+    """What users have said in it, in order."""
     fault: str
     """`busy` or `cut`; empty for an answer."""
     calls: dict[str, str]
@@ -77,6 +79,8 @@ class ScenarioHost:
     _number: int = 0
     _responses: dict[str, list[Any]] = field(default_factory=dict)
     """By the id of a response: all items up to its end."""
+    _items: dict[str, Any] = field(default_factory=dict)
+    """By its id: each item of a response."""
     _failed: set[tuple[str, str, str]] = field(default_factory=set)
     _lock: Lock = field(default_factory=Lock)
 
@@ -104,10 +108,12 @@ class ScenarioHost:
         with self._lock:
             self._number += 1
             if wire == "responses" and not self._complete(body):
-                self.refused.append(f"no response {body['previous_response_id']}")
                 return "400", json.dumps(build_error("object", 400, self.refused[-1])).encode()
             view = read_view(wire, body, re.sub(r".*/|:.*", "", path) if wire == "gemini" else "")
             words, rounds = _find_turn(view.entries)
+            said = tuple(
+                _get_text(entry.wire) for entry in view.entries if entry.role == "user" and not entry.results
+            )
             asked = f"{len(view.entries)} {rounds} {words}"
             if run.endswith(HELPER):  # each question to it is a conversation
                 run = f"{run} {self._number}"
@@ -115,30 +121,39 @@ class ScenarioHost:
             if fault == "busy":
                 error = build_error("object", 429, f"slow down, request {self._number}", "rate_limit")
                 content = json.dumps(error).encode()
-                self.noted.append(Noted(run, asked, compute_answer_digest(content), fault, {}))
+                self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, {}))
                 return "429", content
             answer = Answer(
                 find_row(host), view, _make_reply(view, words, rounds), self._number, thinks=False
             )
             if wire == "responses":
-                items = body["input"] if isinstance(body["input"], list) else [_make_item(body["input"])]
-                self._responses[answer.build_body()["id"]] = [*items, *answer.build_body()["output"]]
+                response = answer.build_body()
+                self._responses[response["id"]] = [*body["input"], *response["output"]]
+                self._items |= {item["id"]: item for item in response["output"]}
             is_streamed = "streamGenerate" in path or body.get("stream", wire == "ollama")
             kind = "cut" if fault == "cut" else "stream" if is_streamed else "ok"
             content = b"".join(list_frames(answer, kind))
             calls = {} if fault else dict(_list_calls(answer, self._number))
-            self.noted.append(Noted(run, asked, compute_answer_digest(content), fault, calls))
+            self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, calls))
             return kind, answer
 
     def _complete(self, body: dict[str, Any]) -> bool:
-        """Put the items of the response that a request goes on from before its own."""
+        """Put the items of the response that a request goes on from before its own, and those that it
+        names in their places; whether they are there."""
         previous = body.get("previous_response_id")
-        if previous is None:
-            return True
-        if previous not in self._responses:
+        earlier = self._responses.get(previous, ())
+        if previous is not None and not earlier:
+            self.refused.append(f"no response {previous}")
             return False
         items = body["input"] if isinstance(body["input"], list) else [_make_item(body["input"])]
-        body["input"] = [*self._responses[previous], *items]
+        try:
+            items = [
+                self._items[item["id"]] if item.get("type") == "item_reference" else item for item in items
+            ]
+        except KeyError as error:
+            self.refused.append(f"no item {error}")
+            return False
+        body["input"] = [*earlier, *items]
         return True
 
     def _find_fault(self, run: str, words: str, rounds: int) -> str:

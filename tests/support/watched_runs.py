@@ -20,6 +20,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.watching.recorder import CONTINUES
+from toolchart.states.effects import CallModel
 from toolchart.states.ports import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,9 +197,24 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
         if not isinstance(verified, VerifiedConversation)
     ]
     for name in names:
-        for _ in replay_conversation(store, name):
-            pass
+        for digest, said in _list_said(store, name):
+            if digest in truth and truth[digest].said != said:
+                say(f"a call of {truth[digest].run!r} was asked {truth[digest].said}, in the log {said}")
     return measures
+
+
+def _list_said(store: Store, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """By the digest of each answer: what users have said in the request that the log derives."""
+    said: tuple[str, ...] = ()
+    for replayed in replay_conversation(store, name):
+        event = replayed.record.event
+        if event["type"] in ("replied", "failed") and event.get("answer_digest"):
+            yield event["answer_digest"], said
+        for effect in replayed.step.effects:
+            if isinstance(effect, CallModel):
+                messages = effect.request.messages
+                # Where a program changes its prompt within a turn, the next one begins without words.
+                said = tuple(each.content for each in messages if each.role == "user" and each.content)
 
 
 def _list_calls(name: str, events: list[dict[str, Any]]) -> Iterator[tuple[str, LoggedCall]]:

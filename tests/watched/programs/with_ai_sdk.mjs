@@ -11,7 +11,7 @@ const model =
     ? createAnthropic()('claude-opus-5')
     : wire === 'chat'
       ? openai.chat('gpt-5.5')
-      : openai('gpt-5.5');
+      : openai('gpt-4.1'); // the texts of such a model are sent back by their ids
 
 const lookUp = tool({
   description: 'Says what a place is like.',
