@@ -63,6 +63,8 @@ class Noted:
     """What users have said in it, in order."""
     fault: str
     """`busy` or `cut`; empty for an answer."""
+    content: bytes
+    """The body of a refusal, which clients do not always read to its end."""
     calls: dict[str, str]
     """By the id of each call: the text among its arguments. Without ids, by a number."""
 
@@ -121,7 +123,7 @@ class ScenarioHost:
             if fault == "busy":
                 error = build_error("object", 429, f"slow down, request {self._number}", "rate_limit")
                 content = json.dumps(error).encode()
-                self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, {}))
+                self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, content, {}))
                 return "429", content
             answer = Answer(
                 find_row(host), view, _make_reply(view, words, rounds), self._number, thinks=False
@@ -134,7 +136,7 @@ class ScenarioHost:
             kind = "cut" if fault == "cut" else "stream" if is_streamed else "ok"
             content = b"".join(list_frames(answer, kind))
             calls = {} if fault else dict(_list_calls(answer, self._number))
-            self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, calls))
+            self.noted.append(Noted(run, asked, compute_answer_digest(content), said, fault, b"", calls))
             return kind, answer
 
     def _complete(self, body: dict[str, Any]) -> bool:

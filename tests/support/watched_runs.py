@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.watching.recorder import CONTINUES
+from toolchart.providers.transport.raw_answers import compute_answer_digest
 from toolchart.states.effects import CallModel
 from toolchart.states.ports import Store
 
@@ -167,7 +168,8 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
         begun[name] = next(event for event in events if event["type"] == "configured")
         for digest, call in _list_calls(name, events):
             logged[digest].append(call)
-    truth = {noted.digest: noted for noted in host.noted}
+    noted = list(_find_unread(host.noted, logged))
+    truth = {each.digest: each for each in noted}
     measures = Measures(
         calls=len(host.noted),
         conversations=len(names),
@@ -175,9 +177,9 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
         marked=sum(call.is_marked for calls in logged.values() for call in calls),
     )
     say = measures.faults.append
-    for noted in host.noted:
-        if len(logged[noted.digest]) != 1:
-            say(f"a call of {noted.run!r} is in the log {len(logged[noted.digest])} times")
+    for each in noted:
+        if len(logged[each.digest]) != 1:
+            say(f"a call of {each.run!r} is in the log {len(logged[each.digest])} times")
     for digest in logged.keys() - truth.keys():
         if logged[digest]:
             say(f"{logged[digest][0].conversation} has a call that was not asked")
@@ -190,7 +192,7 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
         }
         if len(runs) > 1:
             say(f"one conversation has calls of {sorted(runs)}")
-    measures.faults += _check_runs(host.noted, certain, begun)
+    measures.faults += _check_runs(noted, certain, begun)
     measures.faults += [
         f"{verified} does not verify"
         for verified in verify_store(store)
@@ -201,6 +203,14 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
             if digest in truth and truth[digest].said != said:
                 say(f"a call of {truth[digest].run!r} was asked {truth[digest].said}, in the log {said}")
     return measures
+
+
+def _find_unread(noted: list[Noted], logged: dict[str, list[LoggedCall]]) -> Iterator[Noted]:
+    """What the host noted; a refusal that a client did not read to its end, as far as it has read it."""
+    for each in noted:
+        parts = (compute_answer_digest(each.content[:length]) for length in range(len(each.content)))
+        digest = next((part for part in parts if part in logged), each.digest)
+        yield each if each.digest in logged else replace(each, digest=digest)
 
 
 def _list_said(store: Store, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:

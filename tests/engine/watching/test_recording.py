@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from foreign_loops import ENCODERS, WITHOUT_IDS, Loop, SeenExchange, World, make_exchange
 
@@ -105,11 +107,13 @@ class Wire:
         self.wire = wire
         self.seen: list[SeenExchange] = []
 
-    def ask(self, messages: list[Message], reply: Reply, system: str = "Be brief.") -> Message:
+    def ask(
+        self, messages: list[Message], reply: Reply, system: str = "Be brief.", *, is_streamed: bool = False
+    ) -> Message:
         """One exchange; the message of its reply."""
         loop = Loop(name="loop", wire=self.wire, rng=Random(0), first="", system=system)
         number = len(self.seen) + 1
-        exchange = make_exchange(loop, number, number, number + 0.5, messages, reply)
+        exchange = make_exchange(loop, number, number, number + 0.5, messages, reply, is_streamed=is_streamed)
         self.seen.append(SeenExchange(exchange, loop, 0, list(messages), system))
         return Message(role="assistant", content=reply.content, tool_calls=reply.tool_calls)
 
@@ -189,3 +193,50 @@ def test_a_program_that_drops_its_beginning_is_known_by_its_end(wire: str, has_c
     again.ask([messages[-1], reply, follower], DONE)
     _, figures = record(again.seen)
     assert (figures.shortened, figures.uncertain) == (1, 1)
+
+
+def rewrite(seen: SeenExchange, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let the request of an exchange say something else."""
+    body = json.loads(seen.exchange.request)
+    change(body)
+    seen.exchange = msgspec.structs.replace(seen.exchange, request=json.dumps(body).encode())
+
+
+def test_a_program_goes_on_from_the_response_that_it_names() -> None:
+    """Also from one that is not the newest: what was said after it is no part of what is asked."""
+    world = Wire("responses")
+    for words in ("Where to?", "By train?", "By ship?"):
+        world.ask([say(words)], DONE)
+        if len(world.seen) > 1:
+            rewrite(
+                world.seen[-1], lambda body, previous=previous: body.update(previous_response_id=previous)
+            )
+    store, figures = record(world.seen)
+    first, other = figures.conversations
+    assert figures.branches == 1
+    asked = [[message.content for message in messages] for _, messages, _ in read_calls(store, first)]
+    assert asked == [["Where to?"], ["Where to?", "It is so.", "By train?"]]
+    asked = [[message.content for message in messages] for _, messages, _ in read_calls(store, other)]
+    assert asked == [["Where to?", "It is so.", "By ship?"]]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_item_that_a_request_names_is_the_one_of_its_response(is_streamed: bool) -> None:
+    """`item_reference`, which clients send in the place of a message that the host keeps. One that was not
+    seen is in no conversation, and the reason is said."""
+    world = Wire("responses")
+    messages = [say("Where to?")]
+    messages += [world.ask(messages, DONE, is_streamed=is_streamed), say("Why?")]
+    for item in ("msg1", "msg77"):
+        world.ask(messages, DONE)
+
+        def name_item(body: dict[str, Any], item: str = item) -> None:
+            body["input"][1:2] = [{"type": "item_reference", "id": item}]
+
+        rewrite(world.seen[-1], name_item)
+    store, figures = record(world.seen)
+    (name,) = figures.conversations
+    asked = [[message.content for message in messages] for _, messages, _ in read_calls(store, name)]
+    assert asked == [["Where to?"], ["Where to?", "It is so.", "Why?"]]
+    (problem,) = figures.problems
+    assert "msg77" in problem
