@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from command_line import START
 from scenario_host import Noted, ScenarioHost, serve_scenarios
 
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.watching.recorder import CONTINUES
 from toolchart.providers.transport.raw_answers import compute_answer_digest
@@ -26,6 +26,8 @@ from toolchart.states.ports import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "watched"
+MEASURES = FOLDER / "measures.json"
+"""What was measured: by program, versions, calls, conversations, and the share that is marked."""
 VARIABLE = "TOOLCHART_WATCHED"
 ENVIRONMENTS = os.environ.get(VARIABLE, "")
 """The folder that `.ci/install_watched` has filled."""
@@ -42,10 +44,13 @@ class Program:
     title: str
     file: str
     packages: tuple[str, ...]
-    """What it is written for; the first one gives the version in the table."""
+    """What it is written for."""
     arguments: tuple[str, ...] = ()
-    has_ids: bool = True
-    """Whether the host gives its calls ids that the client sends back."""
+
+    @property
+    def language(self) -> str:
+        """Whose packages they are."""
+        return "python" if self.file.endswith(".py") else "node"
 
 
 PROGRAMS = {
@@ -109,17 +114,30 @@ class Measures:
     """What was grouped wrongly without a mark, in words."""
 
 
-def find_command(program: Program) -> list[str] | None:
-    """What runs a program; None where its environment was not installed."""
-    folder = Path(ENVIRONMENTS)
-    if program.file.endswith(".py"):
-        python = folder / "python" / "bin" / "python"
-        is_there, words = python.exists(), [str(python), str(FOLDER / "programs" / program.file)]
-    else:
-        # Node looks for packages beside the file of a program.
-        file = folder / "node" / program.file
-        is_there, words = (folder / "node" / "node_modules").exists(), ["node", str(file)]
-    return [*words, *program.arguments] if ENVIRONMENTS and is_there else None
+def find_command(program: Program, folder: Path) -> list[str] | None:
+    """What runs a program in a folder; None where its environment was not installed."""
+    python, packages = Path(ENVIRONMENTS, "python/bin/python"), Path(ENVIRONMENTS, "node/node_modules")
+    is_there = (python if program.language == "python" else packages).exists()
+    if not ENVIRONMENTS or not is_there:
+        return None
+    file = FOLDER / "programs" / program.file
+    if program.language == "python":
+        return [str(python), str(file), *program.arguments]
+    # Node looks for packages beside the file of a program.
+    (folder / "node_modules").symlink_to(packages)
+    shutil.copy(file, folder)
+    return ["node", str(folder / program.file), *program.arguments]
+
+
+def read_pins() -> dict[tuple[str, str], str]:
+    """The versions that `.ci/install_watched` installs, by language and package."""
+    lines = (FOLDER / "requirements.txt").read_text("utf-8").splitlines()
+    names = [re.sub(r"\[.*\]", "", line).split("==") for line in lines if not line.startswith("#")]
+    packages = json.loads((FOLDER / "package.json").read_text("utf-8"))["dependencies"]
+    return {
+        **{("python", name): version for name, version in names},
+        **{("node", name): version for name, version in packages.items()},
+    }
 
 
 def run_program(command: list[str], folder: Path, *scenarios: str) -> tuple[str, ScenarioHost]:
@@ -282,23 +300,3 @@ def _check_child(
     item = [topic in text for text in asked.calls.values()].index(True)
     if (link["conversation"], link.get("item", 0)) != (certain[asked.digest].conversation, item):
         yield f"{run!r} is the child of another call"
-
-
-def main(name: str, *scenarios: str) -> None:
-    """Run one program, and print what was measured."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        command = find_command(PROGRAMS[name])
-        assert command is not None, f"set {VARIABLE}"
-        plain, _ = run_program(command, folder, *scenarios)
-        shown, host = watch_program(command, folder, folder / "log.db", *scenarios)
-        print(plain)
-        print("same output:", plain == shown)
-        with closing(open_store(str(folder / "log.db"))) as store:
-            print(measure(host, store))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

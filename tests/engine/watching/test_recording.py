@@ -208,9 +208,7 @@ def test_a_program_goes_on_from_the_response_that_it_names() -> None:
     for words in ("Where to?", "By train?", "By ship?"):
         world.ask([say(words)], DONE)
         if len(world.seen) > 1:
-            rewrite(
-                world.seen[-1], lambda body, previous=previous: body.update(previous_response_id=previous)
-            )
+            rewrite(world.seen[-1], lambda body: body.update(previous_response_id="resp1"))
     store, figures = record(world.seen)
     first, other = figures.conversations
     assert figures.branches == 1
