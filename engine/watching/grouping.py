@@ -7,7 +7,8 @@ two conversations fit alike, the call is marked.
     goes on       it begins with all that was said so far, or names the newest response
     asks again    it is the request that failed
     branches      it begins with an earlier part: the program went back, or asks several times at once
-    shortened     it has calls of a conversation, and begins otherwise: the program trimmed or summed up
+    shortened     it has calls of a conversation, or its newest reply and what led to it, and begins
+                  otherwise: the program trimmed or summed up
     child         its first words are the argument of a call that runs
     new           none of these
 """
@@ -64,6 +65,10 @@ class _Known(msgspec.Struct, kw_only=True):
     """Of the messages so far, each with all before it."""
     end: bytes = b""
     """The last of them, after a reply; empty while a request failed."""
+    last: Message | None = None
+    """The last message of the newest request."""
+    tail: bytes = b""
+    """The digest of that message and the reply; empty as `end` is."""
     call_ids: tuple[str, ...] = ()
     """Of the newest reply."""
     open_calls: tuple[KnownCall, ...] = ()
@@ -85,6 +90,10 @@ class Groups:
         """By the digest after each reply: whose it was."""
         self._by_request: defaultdict[bytes, list[str]] = defaultdict(list)
         """By the digest of each request that was made: whose it was."""
+        self._by_tail: defaultdict[bytes, list[str]] = defaultdict(list)
+        """By the digest of the newest reply and the message before it."""
+        self._has_child: dict[tuple[str, str], bool] = {}
+        """By conversation and call: whether the child that it runs may be of another call."""
         self._by_call: dict[bytes, str] = {}
         """By the calls that hosts made: whose they are."""
 
@@ -132,10 +141,15 @@ class Groups:
             for key in _list_call_keys(message):
                 if key in self._by_call:
                     return Place(sign="shortened", conversation=self._by_call[key])
+        shortened = self._find_tail(messages)
+        if shortened:
+            chosen, others = self._choose(shortened, named, session, connection)
+            return Place(sign="shortened", conversation=chosen, others=others)
+        child, is_first = self._find_parent(messages)
         same = self._by_request.get(digests[-1] if digests else b"", ())
-        if same:  # two runs of one program, or one that asks twice at once
+        if same and not is_first:  # two runs of one program, or one that asks twice at once
             return Place(sign="new", others=tuple(same[-1:]))
-        return self._find_parent(messages) or Place(sign="new")
+        return child or Place(sign="new")
 
     def _choose(
         self, names: Sequence[str], named: str, session: str, connection: int
@@ -153,34 +167,54 @@ class Groups:
         chosen = min(names, key=lambda name: self._known[name].number)
         return chosen, tuple(name for name in names if name != chosen)
 
-    def _find_parent(self, messages: Sequence[Message]) -> Place | None:
-        """The call whose argument the first words of a conversation are."""
+    def _find_tail(self, messages: Sequence[Message]) -> list[str]:
+        """The conversations that end with the newest reply of some messages and the message before it."""
+        index = next(
+            (index for index in range(len(messages) - 1, 0, -1) if messages[index].role == "assistant"), 0
+        )
+        if not index:
+            return []
+        ids = _list_call_ids(messages[index])
+        tail = compute_digests(messages[index - 1 : index + 1])[-1]
+        return [name for name in self._by_tail.get(tail, ()) if _fits(self._known[name].call_ids, ids)]
+
+    def _find_parent(self, messages: Sequence[Message]) -> tuple[Place | None, bool]:
+        """The call whose argument the first words of a conversation are, and whether it has run none yet."""
         first = next(
             (message.content for message in messages if message.role == "user" and message.content), ""
         )
         found = [
-            (name, call.id)
+            (name, call.id, max(_measure_likeness(first, text) for text in call.texts))
             for name, known in self._known.items()
             for call in known.open_calls
-            if any(_is_most_of(first, text) for text in call.texts)
+            if call.texts
         ]
-        if not found:
-            return None
-        (parent, call_id), *others = sorted(found, key=lambda each: -self._known[each[0]].number)
-        names = tuple(dict.fromkeys(name for name, _ in others))
-        return Place(sign="child", conversation=parent, call_id=call_id, others=names)
+        best = max((likeness for *_, likeness in found), default=0)
+        if not best:
+            return None, False
+        found.sort(key=lambda each: -self._known[each[0]].number)  # the newest first
+        fits = [(name, call_id) for name, call_id, likeness in found if likeness == best]
+        free = [place for place in fits if place not in self._has_child]
+        parent, call_id = (free or fits)[0]
+        # Another call that runs a child runs that one, unless this was not certain either.
+        others = [name for name, other in fits if self._has_child.get((name, other), True) and name != parent]
+        place = Place(sign="child", conversation=parent, call_id=call_id, others=tuple(dict.fromkeys(others)))
+        return place, bool(free)
 
     # -- what happened -----------------------------------------------------------------------------
 
-    def begin(self, name: str) -> None:
-        """Take note of a new conversation."""
+    def begin(self, name: str, place: Place) -> None:
+        """Take note of a new conversation, and of where it belongs."""
         self._known[name] = _Known(number=len(self._known), digests=[])
+        if place.sign == "child":
+            self._has_child.setdefault((place.conversation, place.call_id), bool(place.others))
 
     def note_request(self, name: str, messages: Sequence[Message], *, session: str, connection: int) -> None:
         """Take note of the messages of a request of a conversation."""
         known = self._known[name]
         self._forget_end(name)
         known.digests = compute_digests(messages)
+        known.last = messages[-1] if messages else None
         known.failed = b""
         known.session, known.connection = session or known.session, connection
         if known.digests and name not in self._by_request[known.digests[-1]]:
@@ -193,6 +227,8 @@ class Groups:
         known.end, known.call_ids = known.digests[-1], _list_call_ids(reply)
         known.open_calls = tuple(open_calls)
         self._by_end[known.end].append(name)
+        known.tail = compute_digests([known.last, reply])[-1] if known.last is not None else b""
+        self._by_tail[known.tail].append(name)
         self._by_part.setdefault(known.end, name)
         for key in _list_call_keys(reply):
             self._by_call[key] = name
@@ -215,6 +251,7 @@ class Groups:
         known = self._known[name]
         if known.end:
             self._by_end[known.end].remove(name)
+            self._by_tail[known.tail].remove(name)
         known.end, known.call_ids, known.open_calls = b"", (), ()
 
 
@@ -264,10 +301,11 @@ def _fits(known_ids: Sequence[str], ids: Sequence[str]) -> bool:
     return not known_ids or not ids or list(known_ids) == list(ids)
 
 
-def _is_most_of(text: str, argument: str) -> bool:
-    """Whether one of two texts is most of the other."""
+def _measure_likeness(text: str, argument: str) -> int:
+    """How alike two texts are: 2 for the same words, 1 where one is most of the other, else 0."""
     text, argument = " ".join(text.split()), " ".join(argument.split())
     shorter, longer = sorted((text, argument), key=len)
     if text == argument:
-        return bool(text)
-    return len(shorter) >= max(_FEWEST_CHARACTERS, _MOST_OF_ARGUMENT * len(longer)) and shorter in longer
+        return 2 if text else 0
+    is_long = len(shorter) >= max(_FEWEST_CHARACTERS, _MOST_OF_ARGUMENT * len(longer))
+    return 1 if is_long and shorter in longer else 0

@@ -19,13 +19,14 @@ from datetime import datetime
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 import msgspec
 
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.watching.exchanges import Exchange
 from toolchart.engine.watching.grouping import Groups, KnownCall, Place
-from toolchart.engine.watching.seen_calls import SeenCall, read_call
+from toolchart.engine.watching.seen_calls import SeenCall, list_items, read_call
 from toolchart.engine.watching.watched_conversation import ChildOutcome, WatchedConversation
 from toolchart.providers.prices import PriceTable
 from toolchart.states.errors import IllegalEvent, LogConflict, LogUnavailable, SpecError
@@ -93,8 +94,10 @@ class Recorder:
         self._conversations: dict[str, WatchedConversation] = {}
         self._children: dict[tuple[str, str], str] = {}
         """By conversation and call: the child that the call runs."""
-        self._by_response: dict[str, str] = {}
-        """By the id of each response: whose it is."""
+        self._by_response: dict[str, tuple[str, int]] = {}
+        """By the id of each response: whose it is, and how many messages there were with it."""
+        self._items: dict[str, Any] = {}
+        """By its id: each item of a response."""
         self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
         self._failure: BaseException | None = None
         self._thread = Thread(target=self._run, name="toolchart-watch", daemon=True)
@@ -141,7 +144,7 @@ class Recorder:
 
     def _record(self, exchange: Exchange) -> None:
         try:
-            self._place(read_call(exchange, self._prices))
+            self._place(read_call(exchange, self._prices, self._items))
         except (LogUnavailable, LogConflict):
             raise
         except SpecError as error:
@@ -159,8 +162,9 @@ class Recorder:
         """Write a call into its conversation."""
         exchange, figures = call.exchange, self.figures
         asked_at = _parse_time(exchange.asked_at)
-        before = self._conversations.get(self._by_response.get(call.previous, ""))
-        messages, warnings = call.read_messages(before.messages if before is not None else ())
+        previous, count = self._by_response.get(call.previous, ("", 0))
+        before = self._conversations.get(previous)
+        messages, warnings = call.read_messages(before.messages[:count] if before is not None else ())
         place = self._groups.find(
             messages,
             named=before.id if before is not None else "",
@@ -198,7 +202,8 @@ class Recorder:
         reply = conversation.messages[-1]
         self._groups.note_reply(conversation.id, reply, _list_known_calls(reply))
         if call.reply.response_id:
-            self._by_response[call.reply.response_id] = conversation.id
+            self._by_response[call.reply.response_id] = conversation.id, len(conversation.messages)
+            self._items |= list_items(exchange)
         figures.tools.update(each.name for each in reply.tool_calls)
         figures.usage = figures.usage.plus(call.reply.usage)
 
@@ -227,7 +232,7 @@ class Recorder:
             marks.append(NO_BEGINNING.format(previous=call.previous))
         conversation = WatchedConversation(self._store, name, owner=self._owner, tags=tags, parent=link)
         self._conversations[name] = conversation
-        self._groups.begin(name)
+        self._groups.begin(name, place)
         figures.conversations.append(name)
         return conversation, marks
 

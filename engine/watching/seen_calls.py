@@ -97,11 +97,14 @@ def _keep_host_ids(message: Message, ids: set[Any]) -> Message:
     return replace(message, tool_calls=calls)
 
 
-def read_call(exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
+def read_call(
+    exchange: Exchange, prices: PriceTable | None = None, items: Mapping[str, Any] | None = None
+) -> SeenCall:
     """The model call of an exchange.
 
     Args:
         prices: adds what the reply costs, where the host does not say it.
+        items: those of responses that were seen, by their ids, for requests that name them.
 
     Raises:
         SpecError: its request cannot be read.
@@ -114,6 +117,8 @@ def read_call(exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
         raise SpecError("the request is no JSON object")
     match = _MODEL_IN_PATH.search(exchange.path)
     model = str(body.get("model") or (match.group(1) if match is not None else ""))
+    if exchange.wire == "responses" and isinstance(body.get("input"), list):
+        body = {**body, "input": [_find_item(item, items or {}) for item in body["input"]]}
     system, entries = _read_entries(exchange.wire, body)
     reply, failure = _read_answer(exchange, model)
     if reply is not None:
@@ -131,6 +136,34 @@ def read_call(exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
         failure=failure,
         answer_digest=compute_answer_digest(exchange.answer) if exchange.status else None,
     )
+
+
+def _find_item(item: Any, items: Mapping[str, Any]) -> Any:
+    """The item that another one names; where it was not seen, the reader says so."""
+    if isinstance(item, Mapping) and item.get("type") == "item_reference":
+        return items.get(str(item.get("id")), item)
+    return item
+
+
+def list_items(exchange: Exchange) -> dict[str, Any]:
+    """The items of a response by their ids: hosts keep them, and programs may name them."""
+    if exchange.wire != "responses":
+        return {}
+    text = exchange.answer.decode("utf-8", "replace")
+    values = [text]
+    if exchange.is_streamed:  # the last event that has the response has it whole
+        lines = (line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:"))
+        values = [line for line in lines if '"response"' in line][-1:]
+    for value in values:
+        try:
+            body = parse_foreign_json(value.strip(), "file_values")
+        except ValueError:
+            continue
+        body = body.get("response", body) if isinstance(body, Mapping) else {}
+        output = body.get("output") if isinstance(body, Mapping) else None
+        items = [item for item in output if isinstance(item, Mapping)] if isinstance(output, list) else []
+        return {item["id"]: item for item in items if isinstance(item.get("id"), str)}
+    return {}
 
 
 def _read_entries(wire: str, body: Mapping[str, Any]) -> tuple[str, list[Any]]:

@@ -18,6 +18,8 @@ THOUGHT = "The tool knows it."
 """The reasoning of a model that thinks."""
 
 
+SIGNATURE_START = "emulated"
+
 # -- replies by rule -----------------------------------------------------------------------------
 
 
@@ -28,11 +30,11 @@ def make_reply(view: RequestView) -> Reply:
         arguments = make_value(tool.schema if isinstance(tool.schema, Mapping) else {})
         call = ToolCall(id="", name=tool.name, arguments=arguments if isinstance(arguments, dict) else {})
         return Reply(tool_calls=(call,), finish_reason="tool_calls")
-    schema = _find_answer_schema(view.body)
+    schema = find_answer_schema(view.body)
     return Reply(content="Done." if schema is None else json.dumps(make_value(schema)), finish_reason="stop")
 
 
-def _find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The schema of the answer that a request asks for; None where text will do."""
     text, config = body.get("text"), body.get("output_config")
     places = [body.get("response_format"), text.get("format") if isinstance(text, Mapping) else None]
@@ -80,8 +82,11 @@ def make_value(schema: Mapping[str, Any]) -> Any:
 
 
 def sign_text(text: str) -> str:
-    """The signature of a thought, which the emulator knows again: it keeps no state."""
-    return f"emulated-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    """The signature of a thought, which the emulator knows again: it keeps no state.
+
+    Base64, as hosts write it and clients read it.
+    """
+    return f"{SIGNATURE_START}{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 class Answer:
@@ -118,7 +123,7 @@ class Answer:
             for frame in frames
         )
 
-    def _list_calls(self) -> list[tuple[str, str, Json]]:
+    def list_calls(self) -> list[tuple[str, str, Json]]:
         """Id, name and arguments of each call."""
         return [
             (call.id or self._make_id(index), call.name, call.arguments or {})
@@ -153,7 +158,7 @@ class Answer:
             ]
         calls: list[Json] = [
             {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for id_, name, arguments in self._list_calls()
+            for id_, name, arguments in self.list_calls()
         ]
         if calls and self._row.name == "gemini":
             calls[0]["extra_content"] = {"google": {"thought_signature": sign_text(calls[0]["id"])}}
@@ -237,7 +242,7 @@ class Answer:
                 "arguments": json.dumps(arguments),
                 "status": "completed",
             }
-            for index, (id_, name, arguments) in enumerate(self._list_calls())
+            for index, (id_, name, arguments) in enumerate(self.list_calls())
         ]
         return items
 
@@ -246,10 +251,11 @@ class Answer:
         usage = {
             "input_tokens": self._input,
             "output_tokens": self._output + reasoning,
+            "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": reasoning},
             "total_tokens": self._input + self._output + reasoning,
         }
-        head = {"id": f"resp{self._number}", "object": "response", "model": self.view.model}
+        head = {"id": f"resp{self._number}", "object": "response", "created_at": 1, "model": self.view.model}
         return {**head, "status": "completed", "output": self._list_items(), "usage": usage}
 
     def _stream_response(self) -> Iterator[Json]:
@@ -259,13 +265,15 @@ class Answer:
             # An item begins empty. Source: recorded streams of OpenAI.
             begun = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
             yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun}}
+            place = {"output_index": index, "item_id": item["id"]}
             kind, text = "", ""
             if item["type"] == "message":
                 kind, text = "response.output_text", item["content"][0]["text"]
+                place["content_index"] = 0
             elif item["type"] == "function_call":
                 kind, text = "response.function_call_arguments", item["arguments"]
             for piece in _split_text(text):
-                yield {"type": f"{kind}.delta", "output_index": index, "delta": piece}
+                yield {"type": f"{kind}.delta", **place, "delta": piece}
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
         yield {"type": "response.completed", "response": response}
 
@@ -280,7 +288,7 @@ class Answer:
             blocks.append({"type": "text", "text": self._reply.content})
         return blocks + [
             {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-            for id_, name, arguments in self._list_calls()
+            for id_, name, arguments in self.list_calls()
         ]
 
     def _build_message_body(self) -> Json:
@@ -313,7 +321,7 @@ class Answer:
         parts: list[Json] = [{"text": self._reasoning, "thought": True}] if self._reasoning else []
         if self._reply.content:
             parts.append({"text": self._reply.content})
-        for index, (id_, name, arguments) in enumerate(self._list_calls()):
+        for index, (id_, name, arguments) in enumerate(self.list_calls()):
             part: Json = {"functionCall": {"name": name, "args": arguments}}
             parts.append({**part, "thoughtSignature": sign_text(id_)} if index == 0 else part)
         return parts
@@ -344,11 +352,12 @@ class Answer:
             message["thinking"] = self._reasoning
         calls = [
             {"id": id_, "function": {"index": index, "name": name, "arguments": arguments}}
-            for index, (id_, name, arguments) in enumerate(self._list_calls())
+            for index, (id_, name, arguments) in enumerate(self.list_calls())
         ]
         if calls:
             message["tool_calls"] = calls
         counts = {"prompt_eval_count": self._input, "eval_count": self._output}
+        counts["total_duration"] = 1_000_000 + self._number
         end = {"done": True, "done_reason": "stop", **counts}
         return {"model": self.view.model, "created_at": "2026-11-23T00:00:00Z", "message": message, **end}
 

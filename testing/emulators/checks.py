@@ -239,12 +239,16 @@ _READERS = {
 }
 
 
+_GEMINI_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters")
+"""Where a function's schema stands. google-genai writes the second one."""
+
+
 def _iterate_tools(wire: Wire, body: Body) -> Iterator[OfferedTool]:
     for tool in _list_mappings(body.get("tools")):
         if wire == "gemini":
             declared = tool.get("functionDeclarations", tool.get("function_declarations"))
             for one in _list_mappings(declared):
-                schema = one.get("parametersJsonSchema", one.get("parameters"))
+                schema = next((one[key] for key in _GEMINI_SCHEMAS if key in one), None)
                 yield OfferedTool(name=str(one.get("name")), schema=schema)
         elif wire == "messages" and "input_schema" in tool:
             yield OfferedTool(

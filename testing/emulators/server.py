@@ -16,7 +16,14 @@ from toolchart.providers.shared.adapted_requests import is_thinking, read_switch
 from toolchart.providers.shared.host_rows import HOST_ROWS, HostRow, Wire, find_row
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.messages import Reply
-from toolchart.testing.emulators.answers import Answer, build_error, choose_error_form, make_reply, sign_text
+from toolchart.testing.emulators.answers import (
+    SIGNATURE_START,
+    Answer,
+    build_error,
+    choose_error_form,
+    make_reply,
+    sign_text,
+)
 from toolchart.testing.emulators.checks import Refusal, RequestView, check_request, read_view
 
 _PATHS: tuple[tuple[str, Wire], ...] = (
@@ -157,7 +164,9 @@ def _check_signatures(view: RequestView) -> Iterator[Refusal]:
         for block in content if isinstance(content, list) else ():
             if isinstance(block, Mapping) and block.get("type") == "thinking":
                 signature = str(block.get("signature"))
-                if signature.startswith("emulated-") and signature != sign_text(str(block.get("thinking"))):
+                if signature.startswith(SIGNATURE_START) and signature != sign_text(
+                    str(block.get("thinking"))
+                ):
                     yield refuse("`thinking` block")
         details = entry.wire.get("reasoning_details")
         for detail in details if isinstance(details, list) else ():

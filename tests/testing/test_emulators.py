@@ -158,7 +158,7 @@ LIST = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUN
 NAMED = {"type": "function", "function": {"name": "count"}}
 TORN = [
     {"type": "reasoning.text", "text": "The", "index": 0},
-    {"type": "reasoning.text", "signature": "emulated-1", "index": 0},
+    {"type": "reasoning.text", "signature": "emulated1", "index": 0},
 ]
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "2"}
 V4 = "deepseek-v4-pro"
