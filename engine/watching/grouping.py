@@ -75,9 +75,10 @@ class _Known(msgspec.Struct, kw_only=True):
     failed: bytes = b""
     """Digest of the request that failed."""
     failed_at: float = 0.0
+    rivals: tuple[str, ...] = ()
+    """Conversations that were at the same point and went on with a call that may be of this one."""
     session: str = ""
     connection: int = 0
-    model: str = ""
 
 
 class Groups:
@@ -154,18 +155,21 @@ class Groups:
     def _choose(
         self, names: Sequence[str], named: str, session: str, connection: int
     ) -> tuple[str, tuple[str, ...]]:
-        """The one of several conversations that a call belongs to, and the others that fit as well."""
+        """The one of several conversations that a call belongs to, and the others that fit as well.
+
+        A connection makes one more likely and no more: clients lend it to whoever asks next.
+        """
         if named in names:
             return named, ()
-        for fits in (
-            [name for name in names if session and self._known[name].session == session],
-            [name for name in names if connection and self._known[name].connection == connection],
-        ):
-            if len(fits) == 1:
-                return fits[0], ()
-            names = fits or names
-        chosen = min(names, key=lambda name: self._known[name].number)
-        return chosen, tuple(name for name in names if name != chosen)
+        fits = [name for name in names if session and self._known[name].session == session]
+        if len(fits) == 1:
+            return fits[0], ()
+        names = fits or names
+        chosen = min(
+            names, key=lambda name: (self._known[name].connection != connection, self._known[name].number)
+        )
+        others = [*(name for name in names if name != chosen), *self._known[chosen].rivals]
+        return chosen, tuple(dict.fromkeys(others))
 
     def _find_tail(self, messages: Sequence[Message]) -> list[str]:
         """The conversations that end with the newest reply of some messages and the message before it."""
@@ -209,9 +213,26 @@ class Groups:
         if place.sign == "child":
             self._has_child.setdefault((place.conversation, place.call_id), bool(place.others))
 
-    def note_request(self, name: str, messages: Sequence[Message], *, session: str, connection: int) -> None:
-        """Take note of the messages of a request of a conversation."""
+    def note_request(
+        self,
+        name: str,
+        messages: Sequence[Message],
+        *,
+        session: str,
+        connection: int,
+        others: Iterable[str] = (),
+    ) -> None:
+        """Take note of the messages of a request of a conversation.
+
+        Args:
+            others: conversations that it would fit as well. A request that fits one of them later may be of
+                this one.
+        """
         known = self._known[name]
+        for other in map(self._known.__getitem__, others):
+            if known.digests and other.digests == known.digests:
+                other.rivals = (*other.rivals, name)
+        known.rivals = ()
         self._forget_end(name)
         known.digests = compute_digests(messages)
         known.last = messages[-1] if messages else None

@@ -187,7 +187,11 @@ class Recorder:
         figures.models[call.model] += 1
         known = place.known if place.sign in ("goes on", "asks again") else 0
         self._groups.note_request(
-            conversation.id, messages, session=exchange.session, connection=exchange.connection
+            conversation.id,
+            messages,
+            session=exchange.session,
+            connection=exchange.connection,
+            others=place.others,
         )
         try:
             conversation.ask(call, messages, known, marks, self._find_child)

@@ -33,7 +33,7 @@ from watched_runs import (
 
 from toolchart.engine.log.stores import open_store
 
-MOST_MARKED = 0.1
+MOST_MARKED = 0.2
 """Share of the calls of a program that may be marked: of those that run alike beside each other."""
 
 

@@ -238,15 +238,20 @@ def test_a_session_that_the_program_names_tells_them_apart() -> None:
     assert [watch.list_types(name).count("replied") for name in figures.conversations] == [1, 2]
 
 
-def test_the_connection_tells_apart_what_fits_alike() -> None:
-    """Of two runs with the same words and no ids, the one of the same connection goes on."""
+def test_the_connection_makes_one_more_likely_and_is_not_certain() -> None:
+    """Of two runs with the same words and no ids, the one of the same connection goes on. But clients lend a
+    connection to whoever asks next: so both calls that go on say that they may be of the other run."""
     watch = Watch("gemini")
     for connection in (1, 2):
         watch.ask(user("go"), reply=say("one"), connection=connection)
-    watch.ask(user("go"), said("one"), user("on"), reply=say("two"), connection=2)
+    for connection in (2, 1):
+        watch.ask(user("go"), said("one"), user("on"), reply=say("two"), connection=connection)
     figures = watch.close()
-    assert figures.uncertain == 0
-    assert [watch.list_types(name).count("replied") for name in figures.conversations] == [1, 2]
+    assert figures.uncertain == 2
+    assert [watch.list_types(name).count("replied") for name in figures.conversations] == [2, 2]
+    for name, other in (figures.conversations, reversed(figures.conversations)):
+        (words,) = [words for words in watch.list_warnings(name) if "is not certain" in words]
+        assert other in words
 
 
 def test_a_child_that_its_parent_leaves_is_ended() -> None:

@@ -1,11 +1,12 @@
 """A loop of its own on the SDK of Google."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 from google import genai
 from google.genai import errors, types
-from raw_loop import ADVICE, Agent, describe_schema, main
+from raw_loop import ADVICE, SCENARIOS, Agent, describe_schema, main
 
 
 class GeminiAgent(Agent):
@@ -13,8 +14,11 @@ class GeminiAgent(Agent):
 
     retried = (errors.APIError, httpx2.HTTPError)
 
+    shared = None
+    """A client of several agents."""
+
     def begin(self):
-        self.client = genai.Client(vertexai=False, http_options=types.HttpOptions(headers=self.headers))
+        self.client = self.shared or genai.Client(vertexai=False)
 
     def ask(self):
         functions = [
@@ -25,6 +29,7 @@ class GeminiAgent(Agent):
         ]
         config = types.GenerateContentConfig(
             system_instruction=self.prompt,
+            http_options=types.HttpOptions(headers=self.headers),
             tools=[types.Tool(function_declarations=functions)] if functions else None,
         )
         if self.is_typed:
@@ -58,5 +63,15 @@ class GeminiAgent(Agent):
         return [types.Content(role="user", parts=parts)]
 
 
+def shared(agent):
+    """Three beside each other, with the same words, over the same connections, and no ids of calls."""
+    agent.shared = genai.Client(vertexai=False)
+    with ThreadPoolExecutor() as pool:
+        for text in pool.map(
+            lambda number: agent(f"shared {number}").say("[look_up Kent] [look_up Hull] Which one?"), range(3)
+        ):
+            print(text)
+
+
 if __name__ == "__main__":
-    main(GeminiAgent, sys.argv[1:])
+    main(GeminiAgent, sys.argv[1:], [*SCENARIOS, shared])
