@@ -33,6 +33,10 @@ _MOST_OF_ARGUMENT = 0.6
 _FEWEST_CHARACTERS = 8
 """Of a text that is found within another: shorter ones are words like a name."""
 
+_TIMES_DIFFER_S = 0.002
+"""How much earlier than a failure a request may seem to come that follows it: times of requests are whole
+milliseconds, and a program sees a failure a little before its end is noted."""
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call belongs."""
@@ -118,7 +122,8 @@ class Groups:
         again = [
             name
             for name in self._by_request.get(digests[-1] if digests else b"", ())
-            if self._known[name].failed == digests[-1] and self._known[name].failed_at <= asked_at
+            if self._known[name].failed == digests[-1]
+            and self._known[name].failed_at <= asked_at + _TIMES_DIFFER_S
         ]
         if again:
             chosen, others = self._choose(again, named, session, connection)

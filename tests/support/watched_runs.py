@@ -126,7 +126,7 @@ def find_command(program: Program, folder: Path) -> list[str] | None:
     # Node looks for packages beside the file of a program.
     (folder / "node_modules").symlink_to(packages)
     shutil.copy(file, folder)
-    return ["node", str(folder / program.file), *program.arguments]
+    return [str(packages / ".bin" / "node"), str(folder / program.file), *program.arguments]
 
 
 def read_pins() -> dict[tuple[str, str], str]:

@@ -110,6 +110,19 @@ def test_a_request_that_failed_and_comes_again_is_asked_again(kind: str) -> None
     assert failed["kind"] == ("rate_limited" if kind == "429" else "connection")
 
 
+def test_a_program_may_ask_again_within_the_same_millisecond() -> None:
+    """Times of requests are whole milliseconds, and a program may see a refusal before its end is noted. A
+    request that was there before the other one failed is none that is made once more."""
+    watch = Watch()
+    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", duration_ms=5.9)
+    watch.ask(user("go"), reply=say("done"), asked_at="2026-01-01T00:00:01.005Z")
+    assert watch.close().retries == 1
+    watch = Watch()
+    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", duration_ms=50.0)
+    watch.ask(user("go"), reply=say("done"), asked_at="2026-01-01T00:00:01.005Z")
+    assert watch.close().retries == 0
+
+
 def test_a_request_that_failed_for_good_ends_its_turn() -> None:
     """Where the program does not ask again, the turn ends as given up, and the log can be pruned."""
     watch = Watch()
