@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -239,6 +239,10 @@ def serve_scenarios() -> Iterator[ScenarioHost]:
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # of a client that has gone
+                super().handle()
 
         def answer_request(self) -> None:
             kind, answer = host.answer(self.path, self.headers.get(RUN, ""), self.read_body())

@@ -46,6 +46,8 @@ class Program:
     packages: tuple[str, ...]
     """What it is written for."""
     arguments: tuple[str, ...] = ()
+    most_marked: int = 0
+    """How many of its calls may be marked: of those that run alike beside each other, without ids."""
 
     @property
     def language(self) -> str:
@@ -60,11 +62,11 @@ PROGRAMS = {
         "openai, stateful Responses", "raw_openai_responses.py", ("openai",), ("stateful",)
     ),
     "anthropic": Program("anthropic", "raw_anthropic.py", ("anthropic",)),
-    "google-genai": Program("google-genai", "raw_gemini.py", ("google-genai",)),
-    "ollama": Program("ollama", "raw_ollama.py", ("ollama",)),
+    "google-genai": Program("google-genai", "raw_gemini.py", ("google-genai",), most_marked=12),
+    "ollama": Program("ollama", "raw_ollama.py", ("ollama",), most_marked=6),
     **{
         f"pydantic ai {wire}": Program(
-            f"Pydantic AI, {words}", "with_pydantic_ai.py", ("pydantic-ai-slim",), (wire,)
+            f"Pydantic AI, {words}", "with_pydantic_ai.py", ("pydantic-ai-slim",), (wire,), 4
         )
         for wire, words in (
             ("chat", "chat completions"),

@@ -33,9 +33,6 @@ from watched_runs import (
 
 from toolchart.engine.log.stores import open_store
 
-MOST_MARKED = 0.2
-"""Share of the calls of a program that may be marked: of those that run alike beside each other."""
-
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_a_program_of_a_framework_asks_is_grouped_as_it_was(name: str, tmp_path: Path) -> None:
@@ -48,7 +45,7 @@ def test_what_a_program_of_a_framework_asks_is_grouped_as_it_was(name: str, tmp_
     measures = watch(command, tmp_path)
     assert measures.faults == []
     assert measures.calls > 40
-    assert measures.marked <= MOST_MARKED * measures.calls
+    assert measures.marked <= PROGRAMS[name].most_marked
 
 
 def watch(command: list[str], folder: Path) -> Measures:
