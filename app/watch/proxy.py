@@ -299,7 +299,8 @@ class _Passage:
             forward.cancel()
             pump.cancel()
             await asyncio.wait((forward, pump))
-            self._end_s = time.perf_counter()
+            if self._end_s is None or self.is_cut:
+                self._end_s = time.perf_counter()
         if not forward.cancelled():
             forward.result()
 
@@ -319,6 +320,7 @@ class _Passage:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             words = f"{self._upstream.shown} did not answer: {_describe(error)}"
             self._problem = words
+            self._end_s = time.perf_counter()
             await _send_words(send, 502, words)
             return
         self._has_answer = True
@@ -362,8 +364,10 @@ class _Passage:
         keep, stream = self._answer.add, response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         async for chunk in stream:
+            # Before the program can have it: it may ask again while we still wait to go on.
+            self._end_s = time.perf_counter()
             if self._first_s is None:
-                self._first_s = time.perf_counter()
+                self._first_s = self._end_s
             keep(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

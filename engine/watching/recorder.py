@@ -201,7 +201,10 @@ class Recorder:
             conversation.write()
             raise
         if call.reply is None:
-            self._groups.note_failure(conversation.id, asked_at + exchange.duration_ms / 1000)
+            # A program may ask again as soon as a refusal has begun.
+            is_refused = exchange.status >= 400 and exchange.first_ms is not None
+            known_ms = exchange.first_ms if is_refused else exchange.duration_ms
+            self._groups.note_failure(conversation.id, asked_at + (known_ms or 0.0) / 1000)
             return
         reply = conversation.messages[-1]
         self._groups.note_reply(conversation.id, reply, _list_known_calls(reply))

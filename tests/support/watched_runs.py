@@ -204,14 +204,12 @@ def measure(host: ScenarioHost, store: Store) -> Measures:
         if logged[digest]:
             say(f"{logged[digest][0].conversation} has a call that was not asked")
     certain = {digest: calls[0] for digest, calls in logged.items() if digest in truth and len(calls) == 1}
-    for name in names:
-        runs = {
-            truth[digest].run
-            for digest, call in certain.items()
-            if call.conversation == name and not call.is_marked
-        }
-        if len(runs) > 1:
-            say(f"one conversation has calls of {sorted(runs)}")
+    runs: dict[str, str] = {}
+    for digest, call in certain.items():  # in the order of each conversation
+        run = truth[digest].run
+        if not call.is_marked and runs.get(call.conversation, run) != run:
+            say(f"{call.conversation} goes on from {runs[call.conversation]!r} with {run!r} without a mark")
+        runs[call.conversation] = run
     measures.faults += _check_runs(noted, certain, begun)
     measures.faults += [
         f"{verified} does not verify"

@@ -114,11 +114,11 @@ def test_a_program_may_ask_again_within_the_same_millisecond() -> None:
     """Times of requests are whole milliseconds, and a program may see a refusal before its end is noted. A
     request that was there before the other one failed is none that is made once more."""
     watch = Watch()
-    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", duration_ms=5.9)
+    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", first_ms=5.9, duration_ms=90.0)
     watch.ask(user("go"), reply=say("done"), asked_at="2026-01-01T00:00:01.005Z")
     assert watch.close().retries == 1
     watch = Watch()
-    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", duration_ms=50.0)
+    watch.ask(user("go"), kind="429", asked_at="2026-01-01T00:00:01.000Z", first_ms=50.0, duration_ms=50.0)
     watch.ask(user("go"), reply=say("done"), asked_at="2026-01-01T00:00:01.005Z")
     assert watch.close().retries == 0
 
