@@ -17,7 +17,7 @@ from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.specs.chat_messages import join_call_messages
+from toolchart.specs.chat_messages import join_call_messages, read_history
 from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.errors import SpecError
 
@@ -91,8 +91,14 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "no role": ([USER, {"content": "hi"}], "[1]"),
     "no content": ([USER, {"role": "model", "parts": [{"text": "hi"}]}], "[1]"),
     "an item of the Responses API": ([USER, ITEM], "[1]"),
-    "a message of the Responses API": ([{**USER, "content": [{"type": "input_text", "text": "x"}]}], "[0]"),
-    "a block of the Anthropic API": ([USER, ask(call("a")), {"role": "user", "content": [BLOCK]}], "[2]"),
+    "a message of the Responses API with calls of chat completions": (
+        [{**USER, "content": [{"type": "input_text", "text": "x"}]}, ask(call("a"))],
+        "[1].tool_calls",
+    ),
+    "a block of the Anthropic API behind calls of chat completions": (
+        [USER, ask(call("a")), {"role": "user", "content": [BLOCK]}],
+        "[1].tool_calls",
+    ),
     "a call without a name": ([USER, ask({"id": "a", "type": "function"})], "[1].tool_calls[0]"),
     "calls in an object": ([USER, {**ANSWER, "tool_calls": {"a": 1}}], "[1].tool_calls"),
     "only a system prompt": ([{"role": "system", "content": "be brief"}], "nobody says anything"),
@@ -154,9 +160,9 @@ def test_what_is_not_understood_is_refused_with_its_place(name: str) -> None:
     ("entry", "api"), [(ITEM, "Responses"), ({"role": "user", "content": [BLOCK]}, "Anthropic")]
 )
 def test_a_list_of_another_api_is_named(entry: dict[str, Any], api: str) -> None:
-    """Who imports a list of another API reads which one it looks like, and what is read."""
-    with pytest.raises(SpecError, match=f"role, content and tool_calls.*{api} API"):
-        import_messages([entry], "c", AT)
+    """Who gives a list of another API as a history reads which one it looks like, and what reads it."""
+    with pytest.raises(SpecError, match=f"role, content and tool_calls.*{api} API, which `toolchart.read_"):
+        read_history([entry])
 
 
 def test_an_id_may_come_twice() -> None:

@@ -33,6 +33,7 @@ OWN = {
     "engine/log/stores/record_file.py": {"": "the first lines of conversations, which are counted before"},
     "engine/log/turn_totals.py": {"": RECORDS},
     "engine/log/stores/sql.py": {"_read_outline": "a row that the search index wrote"},
+    "engine/mining/proposal.py": {"_propose_tool": "a definition of the log that it wrote a moment before"},
     "engine/reading/search.py": {"": RECORDS},
     "engine/reading/steps.py": {"": RECORDS, "_cut_json": RECORDS},
     "engine/reading/visited_path.py": {"_parse_chart": RECORDS},

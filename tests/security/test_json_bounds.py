@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from web import serve_web
 from wire_requests import ENTRIES, WIRE_ENTRIES
 
+from toolchart.engine.exchange.message_files import _parse_json
 from toolchart.engine.log.stores.record_file import RecordFile
 from toolchart.providers.bedrock.stream import EventStreamReader
 from toolchart.providers.gemini.stream import GeminiAccumulator
@@ -26,7 +27,6 @@ from toolchart.providers.shared.choices import MAX_CHOICES
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.providers.wire_adapter import decode_json
-from toolchart.specs.chat_messages import _parse_entries
 from toolchart.specs.sections.context import RagService
 from toolchart.states import json_bounds
 from toolchart.states.call_arguments import parse_arguments
@@ -111,7 +111,7 @@ DOORS = [
     (decode_json, ProviderError),
     (read_event, ProviderError),
     (read_arguments, ValueError),
-    (lambda data: _parse_entries(data.decode(), "h"), SpecError),
+    (lambda data: _parse_json(data.decode(), Path("h")), SpecError),
 ]
 
 

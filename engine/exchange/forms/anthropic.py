@@ -61,6 +61,7 @@ def _join_lines(parts: Sequence[ContentPart]) -> str:
 
 def _add_message(reader: FormReader, entry: Mapping[str, Any], place: str) -> None:
     role, content = entry.get("role"), entry.get("content")
+    reader.refuse_chat_calls(entry, place)
     if role == "assistant":
         reader.add_reply(lambda: decode_reply({"content": content}), place)
         return

@@ -97,6 +97,16 @@ class FormReader:
         """Note the keys of an entry that say something and have no place in a message."""
         self.leave_out((key for key, value in entry.items() if key not in known and value), place)
 
+    def refuse_chat_calls(self, entry: Mapping[str, Any], place: str) -> None:
+        """Refuse calls of chat completions in a list of another form: they would be lost.
+
+        Raises:
+            SpecError: there are some.
+        """
+        if entry.get("tool_calls"):
+            hint = f"this list is read as {self._form}; write all of it in one form"
+            raise self.refuse("these calls are of chat completions", f"{place}.tool_calls", hint)
+
     def require_list(self, value: Any, what: str, place: str) -> list[Any]:
         """A value that must be a list.
 

@@ -79,6 +79,7 @@ def _add_items(reader: FormReader, items: Any, place: str) -> None:
         if isinstance(value, str):
             value = {"role": "user", "content": value}
         item = reader.require_object(value, "an item", item_place)
+        reader.refuse_chat_calls(item, item_place)
         if _is_of_reply(item):
             if reply and _begins_reply(item, reply[-1]):
                 _add_reply(reader, reply, f"{place}[{start}]")
