@@ -125,11 +125,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """How it differs from its pin; then a person is asked about each call, whatever a rule says."""
 
     @property
-    def has_order_rules(self) -> bool:
-        """Whether other calls of the conversation decide about its calls."""
-        return bool(self.needs or self.not_after) or self.max_calls is not None
-
-    @property
     def name(self) -> str:
         """The name by which the model calls it."""
         return self.definition.name

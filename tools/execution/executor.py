@@ -226,7 +226,9 @@ class ToolExecutor:
         if tool is None or judgement.outcome is not None:
             ruling = "denied" if judgement.outcome == "denied" else "invalid"
             return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)
-        if tool.has_order_rules and contexts is not None and ruling != "denied":
+        # Asked of each call: no function for it.
+        has_rules = tool.needs or tool.not_after or tool.max_calls is not None
+        if has_rules and contexts is not None and ruling != "denied":
             broken_rule = contexts.find_broken_rule(tool, call)
             if broken_rule is not None:
                 return Verdict(call_id=call.id, ruling="denied", reason=broken_rule)

@@ -37,6 +37,7 @@ from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.result import Turn
+    from toolchart.states.messages import Message
     from toolchart.states.ports import Store
 
 
@@ -145,7 +146,6 @@ def command(
               git diff | toolchart run agent.yaml "Summarise this change." --attach notes.txt
               toolchart run agent.yaml --continue "And then?"
     """
-    from toolchart.engine.exchange.message_files import load_history
     from toolchart.engine.runtime.engine import Engine
 
     text, files = add_inputs(_read_message(message, attachments), message, attachments)
@@ -169,12 +169,21 @@ def command(
         name = (_find_newest(engine.store) if continues else None) or name
         result: Turn | None = None
         with suppress(KeyboardInterrupt):
-            options |= {"history": load_history(history) if history is not None else ()}
+            options |= {"history": _load_history(history)}
             options |= {"on_delta": observer.on_delta if streams_answer else None}
             result = engine.run(text, conversation=name, variables=parse_variables(variables), **options)
         if result is None or (request.is_made and not result.is_over):
             return report_cancellation(engine.store, name, ["run", spec, "--conversation", name])
     return report_result(result, observer, as_json=as_json, quiet=quiet)
+
+
+def _load_history(file: str | None) -> Sequence[Message]:
+    """The earlier messages of a file; none without one. Most turns have none, and need no reader of them."""
+    if file is None:
+        return ()
+    from toolchart.engine.exchange.message_files import load_history
+
+    return load_history(file)
 
 
 def _read_message(message: str | None, attachments: Sequence[str]) -> str:
