@@ -47,6 +47,29 @@ _ANTHROPIC_ENDPOINT = re.compile(r"/(messages|models|files|complete)(/.*)?")
 """Paths that @ai-sdk/anthropic adds to a base address that ends in `/v1`, as its own does."""
 
 
+_WITHOUT_CALLS = {
+    "GET": re.compile(r"/|(/v\d\w*)?/(models|files)(/[^/:]+)?|/api/(tags|ps|version)"),
+    "HEAD": re.compile(r"/.*"),
+    "POST": re.compile(
+        r"(/v\d\w*)?/(embeddings|moderations|files|messages/count_tokens|responses/input_tokens)"
+        r"|(/v\d\w*)?/(audio|images)/\w+"
+        r"|/.*:(countTokens|embedContent|batchEmbedContents)"
+        r"|/api/(show|embed|embeddings|pull)"
+    ),
+}
+"""By method: paths whose answers never ask for a call of a tool."""
+
+
+def brings_no_calls(method: str, path: str) -> bool:
+    """Whether no answer of a path that asks no model can have a call of a tool.
+
+    Args:
+        path: without the prefix of the proxy.
+    """
+    form = _WITHOUT_CALLS.get(method)
+    return form is not None and form.fullmatch(path) is not None
+
+
 def find_route(method: str, path: str, *, has_anthropic_version: bool = False) -> Route | None:
     """The route of a request; None where the path belongs to no host.
 

@@ -315,21 +315,31 @@ class EventBuilder:
         self._is_open = self._has_turn = True
         yield replace(self._start_turn(message), history=history)
 
-    def add_reply(self, replied: Replied) -> Iterator[Event]:
-        """The events of a reply to the request that is open."""
+    def add_reply(self, replied: Replied, verdicts: Sequence[Verdict] = ()) -> Iterator[Event]:
+        """The events of a reply to the request that is open.
+
+        Args:
+            verdicts: what was decided about its calls, one for each; none: each that can be read runs.
+        """
         calls = replied.reply.tool_calls
         yield replied
         self._is_open = replied.reply.finish_reason in ("tool_calls", "paused")
         self._open_calls = {call.id: call.name for call in calls}
         if calls:
             yield Reviewed(
-                verdicts=tuple(
+                verdicts=tuple(verdicts)
+                or tuple(
                     Verdict(call_id=call.id, ruling="run")
                     if call.arguments is not None
                     else Verdict(call_id=call.id, ruling="invalid", reason=call.problem)
                     for call in calls
                 )
             )
+
+    def add_outcome(self, outcome: ToolFinished) -> None:
+        """Take the outcome of a call that nobody runs."""
+        self._open_calls.pop(outcome.call_id, None)
+        self._outcomes.append(outcome)
 
     def _take_outcomes(self) -> Iterator[Event]:
         outcomes, self._outcomes = self._outcomes, []

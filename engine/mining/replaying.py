@@ -1,9 +1,11 @@
-"""Replays conversations through a proposed agent: the same messages, replies and outcomes, its own chart and
-rules.
+"""Replays conversations through an agent: the same messages, replies and outcomes, its own chart and rules.
 
 The core derives each step with the chart of the agent, and the tools of the agent review each call as they do
-in a turn. So a share is what the agent itself would do with these conversations, and not an estimate. A
+in a turn. So the result is what the agent itself would do with these conversations, and not an estimate. A
 conversation replays where the same calls run in the same order and each turn ends with the same answer.
+
+A conversation that has ended is replayed as a whole (`Replayer.replay`); one that goes on, event by event
+(`Replayer.begin`).
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ from toolchart.states.events import (
     Replied,
     Reviewed,
     ToolFinished,
+    TurnStarted,
     UserSaid,
     Verdict,
 )
 from toolchart.states.machine import get_machine
+from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import Snapshot
+from toolchart.tools.manager import ToolManager
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,18 +55,22 @@ class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class _Stopped(Exception):
+class Stopped(Exception):
     """The conversation does not replay; the text says why."""
 
 
 class Replayer:
     """Replays conversations through one agent.
 
+    Args:
+        has_tools: whether the agent says which tools there are. Of a chart alone nothing is known of tools:
+            each call that can be read is a good one.
+
     Raises:
         SpecError: the agent cannot be used.
     """
 
-    def __init__(self, spec: AgentSpec) -> None:
+    def __init__(self, spec: AgentSpec, *, has_tools: bool = True) -> None:
         chart = load_agent_chart(spec)
         self._machine = get_machine(chart)
         self._tools = build_agent_tools(spec, (), None, None)
@@ -75,6 +84,21 @@ class Replayer:
             effects=dict(chart.effects),
         )
         self._first = begin(configured)
+        self._has_tools = has_tools
+
+    @property
+    def tools(self) -> ToolManager:
+        """The tools of the agent."""
+        return self._tools
+
+    @property
+    def offered(self) -> tuple[str, ...] | None:
+        """The names of the tools that the agent offers; None where it does not say which there are."""
+        return self._settings.tools if self._has_tools else None
+
+    def begin(self, conversation: str) -> ReplayedRun:
+        """A conversation in which nothing has happened."""
+        return ReplayedRun(self, conversation)
 
     def replay(self, trace: Trace) -> Mismatch | None:
         """The first thing that comes otherwise than it was recorded; None where the conversation replays."""
@@ -85,11 +109,11 @@ class Replayer:
                 state="",
                 reason=f"it has {trace.other}, which a loop of one model and its tools does not have",
             )
-        run = _Run(self, trace)
+        run = self.begin(trace.conversation)
         for number, turn in enumerate(trace.turns, 1):
             try:
                 run.replay_turn(turn)
-            except (_Stopped, IllegalEvent) as problem:
+            except (Stopped, IllegalEvent) as problem:
                 return Mismatch(
                     conversation=trace.conversation,
                     turn=number,
@@ -99,41 +123,66 @@ class Replayer:
         return None
 
 
-class _Run:
-    """One conversation."""
+class ReplayedRun:
+    """One conversation that is replayed."""
 
-    def __init__(self, replayer: Replayer, trace: Trace) -> None:
+    def __init__(self, replayer: Replayer, conversation: str) -> None:
         self.snapshot: Snapshot = replayer._first
+        """Where the agent is."""
+        self._has_tools = replayer._has_tools
         self._machine, self._settings = replayer._machine, replayer._settings
         self._results: dict[str, dict[str, Any]] = {}
         """The results of calls by their ids here."""
         self._executor = replayer._tools.bind(
-            trace.conversation, lambda: self.snapshot, lambda call_id: self._results.get(call_id)
+            conversation, lambda: self.snapshot, lambda call_id: self._results.get(call_id)
         )
         self._ids: dict[str, str] = {}
         """Ids of calls here by those of the recording."""
+
+    def take_over(self, other: ReplayedRun) -> None:
+        """Go on from where another conversation of the same agent is."""
+        self.snapshot = other.snapshot
+        self._results, self._ids = dict(other._results), dict(other._ids)
 
     def replay_turn(self, turn: TracedTurn) -> None:
         """Feed a turn.
 
         Raises:
-            _Stopped: something comes otherwise than it was recorded.
+            Stopped: something comes otherwise than it was recorded.
             IllegalEvent: an event does not fit.
+        """
+        self.start_turn(turn.start)
+        replies = iter(turn.replies)
+        for event in turn.events:
+            calls = next(replies) if isinstance(event, Replied) and event.reply.tool_calls else []
+            self.feed(event, calls)
+        self._compare_end(turn)
+
+    def start_turn(self, start: TurnStarted) -> None:
+        """Begin a turn, under the settings of the agent; one that is open ends.
+
+        Raises:
+            IllegalEvent: the event does not fit.
         """
         if not self.snapshot.is_over:
             self._feed(Cancelled(reason="the recording goes on with another turn"))
-        self._feed(replace(turn.start, settings=self._settings))
-        replies = iter(turn.replies)
-        for event in turn.events:
-            self._feed_recorded(event, replies)
-        self._compare_end(turn)
+        self._feed(replace(start, settings=self._settings))
 
-    def _feed_recorded(self, event: Event, replies: Any) -> None:
+    def feed(self, event: Event, calls: list[TracedCall]) -> None:
+        """Feed what happened in a turn; reviews are made anew.
+
+        Args:
+            calls: those of a reply, with what became of them.
+
+        Raises:
+            Stopped: something comes otherwise than it was recorded.
+            IllegalEvent: the event does not fit.
+        """
         match event:
             case Replied():
                 self._feed(replace(event, effect=self._find_open(CallModel, "the model replies").id))
                 if event.reply.tool_calls:
-                    self._review(next(replies))
+                    self._review(calls)
             case Failed():
                 self._feed(replace(event, effect=self._find_open(CallModel, "the model call fails").id))
             case ToolFinished(call_id=""):
@@ -158,21 +207,70 @@ class _Run:
         if asking is not None:
             self._feed(replace(event, effect=asking.id, call_id=call_id, signature=None))
         elif not event.approved:
-            raise _Stopped("a person denied a call, and the agent runs it without asking")
+            raise Stopped("a person denied a call, and the agent runs it without asking")
+
+    def judge(self, event: Replied) -> tuple[Verdict, ...]:
+        """What the agent says about each call of a reply, which nobody has decided yet.
+
+        Raises:
+            Stopped: it would not carry out any of them, and says why.
+            IllegalEvent: the reply does not fit.
+        """
+        self._feed(replace(event, effect=self._find_open(CallModel, "the model replies").id))
+        recorded = [
+            TracedCall(id=call.id, name=call.name, arguments=call.arguments)
+            for call in event.reply.tool_calls
+        ]
+        own = self._make_verdicts(recorded)
+        running, asked = self._list_calls(RunTools), self._list_calls(AskApproval)
+        verdicts = []
+        for index, call in enumerate(recorded):
+            if index >= len(own):
+                reason = f"the agent carries out {len(own)} calls of a reply"
+                verdicts.append(Verdict(call_id=call.id, ruling="denied", reason=reason))
+                continue
+            verdict = own[index]
+            is_lost = verdict.ruling == "run" and not (asked or verdict.call_id in running)
+            if is_lost or (verdict.ruling == "needs_approval" and verdict.call_id not in asked):
+                reason = f"the chart does not run it: {self._describe_end()}"
+                verdict = Verdict(call_id=call.id, ruling="denied", reason=reason)
+            verdicts.append(replace(verdict, call_id=call.id))
+        return tuple(verdicts)
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether the agent asks its model next."""
+        return not self.snapshot.is_over and self._find(CallModel, Wait) is not None
+
+    def has_open_call(self, call_id: str) -> bool:
+        """Whether a call runs, by its id in the recording."""
+        return self._ids.get(call_id, call_id) in self._list_calls(RunTools)
 
     def _review(self, recorded: list[TracedCall]) -> None:
         """Have the tools of the agent review the calls of a reply, and compare what they say."""
-        effect = next((each for each in self.snapshot.open_effects if isinstance(each, ReviewCalls)), None)
-        if effect is None:
-            raise _Stopped(f"the calls of a reply are not reviewed: {self._describe_end()}")
-        open_calls = list(self.snapshot.calls)
-        self._ids |= {seen.id: call.call.id for seen, call in zip(recorded, open_calls, strict=False)}
-        verdicts = tuple(self._executor.review(each.call, self._settings.tools) for each in open_calls)
+        verdicts = self._make_verdicts(recorded)
         for seen, verdict in zip(recorded, verdicts, strict=False):
             _compare_verdict(seen, verdict)
-        self._feed(Reviewed(effect=effect.id, verdicts=verdicts))
         if any(call.has_run for call in recorded) and self._find(RunTools, AskApproval) is None:
-            raise _Stopped(f"the calls of a reply do not run: {self._describe_end()}")
+            raise Stopped(f"the calls of a reply do not run: {self._describe_end()}")
+
+    def _make_verdicts(self, recorded: list[TracedCall]) -> tuple[Verdict, ...]:
+        """Have the tools of the agent review the calls of a reply."""
+        effect = self._find(ReviewCalls)
+        if effect is None:
+            raise Stopped(f"the calls of a reply are not reviewed: {self._describe_end()}")
+        open_calls = list(self.snapshot.calls)
+        self._ids |= {seen.id: call.call.id for seen, call in zip(recorded, open_calls, strict=False)}
+        verdicts = tuple(self._review_call(each.call) for each in open_calls)
+        self._feed(Reviewed(effect=effect.id, verdicts=verdicts))
+        return verdicts
+
+    def _review_call(self, call: ToolCall) -> Verdict:
+        if self._has_tools:
+            return self._executor.review(call, self._settings.tools)
+        if call.arguments is None:
+            return Verdict(call_id=call.id, ruling="invalid", reason=call.problem)
+        return Verdict(call_id=call.id, ruling="run")
 
     def _find_open(self, kind: type[Effect], what: str) -> Effect:
         """The open effect that an event answers; timers before it run out."""
@@ -181,7 +279,7 @@ class _Run:
             timer = self._find(Wait)
             if timer is None:
                 waiting = ", ".join(each.name for each in self.snapshot.open_effects)
-                raise _Stopped(f"{what}, and the agent waits for {waiting}")
+                raise Stopped(f"{what}, and the agent waits for {waiting}")
             self._feed(Elapsed(effect=timer.id))
             self._require_open(what)
         return effect
@@ -189,9 +287,14 @@ class _Run:
     def _find(self, *kinds: type[Effect]) -> Effect | None:
         return next((each for each in self.snapshot.open_effects if isinstance(each, kinds)), None)
 
+    def _list_calls(self, kind: type[RunTools | AskApproval]) -> set[str]:
+        """The ids of the calls that run, or that a person is asked about."""
+        effects = [each for each in self.snapshot.open_effects if isinstance(each, kind)]
+        return {call.id for effect in effects for call in effect.calls}
+
     def _require_open(self, what: str) -> None:
         if self.snapshot.is_over:
-            raise _Stopped(f"{what}, and the turn is over: {self._describe_end()}")
+            raise Stopped(f"{what}, and the turn is over: {self._describe_end()}")
 
     def _describe_end(self) -> str:
         snapshot = self.snapshot
@@ -203,17 +306,25 @@ class _Run:
             return f"it ended in error: {snapshot.error.message}"
         return f"it ended in {snapshot.state}"
 
+    def compare_answer(self, answer: str | None) -> None:
+        """Compare the answer of a turn.
+
+        Raises:
+            Stopped: here the turn is not answered, or with another text.
+        """
+        if not self.snapshot.is_over or self.snapshot.ended_by != "answer":
+            raise Stopped(f"the turn was answered, and here it is not: {self._describe_end()}")
+        if (self.snapshot.answer or "") != (answer or ""):
+            raise Stopped("the turn ends with another answer")
+
     def _compare_end(self, turn: TracedTurn) -> None:
         snapshot = self.snapshot
         if turn.is_answered:
-            if not snapshot.is_over or snapshot.ended_by != "answer":
-                raise _Stopped(f"the turn was answered, and here it is not: {self._describe_end()}")
-            if (snapshot.answer or "") != (turn.answer or ""):
-                raise _Stopped("the turn ends with another answer")
+            self.compare_answer(turn.answer)
         elif snapshot.is_over and snapshot.ended_by == "answer":
-            raise _Stopped("the turn was not answered, and here it is")
+            raise Stopped("the turn was not answered, and here it is")
         elif turn.ended_by == "answer_at_limit" and snapshot.ended_by != "answer_at_limit":
-            raise _Stopped(f"the turn ended at a limit, and here it does not: {self._describe_end()}")
+            raise Stopped(f"the turn ended at a limit, and here it does not: {self._describe_end()}")
 
     def _feed(self, event: Event) -> None:
         self.snapshot = step(self._machine, self.snapshot, event).snapshot
@@ -222,8 +333,8 @@ class _Run:
 def _compare_verdict(seen: TracedCall, verdict: Verdict) -> None:
     refused = verdict.ruling in ("denied", "invalid")
     if seen.has_run and refused:
-        raise _Stopped(f"{seen.name} is refused: {verdict.reason}")
+        raise Stopped(f"{seen.name} is refused: {verdict.reason}")
     if seen.has_run and verdict.ruling == "needs_approval" and seen.ruling != "needs_approval":
-        raise _Stopped(f"{seen.name} ran, and here a person is asked: {verdict.reason or 'its tool asks'}")
+        raise Stopped(f"{seen.name} ran, and here a person is asked: {verdict.reason or 'its tool asks'}")
     if not seen.has_run and seen.ruling in ("denied", "invalid") and not refused:
-        raise _Stopped(f"{seen.name} was refused ({seen.reason}), and here it runs")
+        raise Stopped(f"{seen.name} was refused ({seen.reason}), and here it runs")

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from queue import SimpleQueue
@@ -23,14 +23,17 @@ from typing import Any
 
 import msgspec
 
+from toolchart.engine.mining.replaying import Replayer
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.watching.exchanges import Exchange
+from toolchart.engine.watching.following import Departure, Follower
 from toolchart.engine.watching.grouping import Groups, KnownCall, Place
 from toolchart.engine.watching.seen_calls import SeenCall, list_items, read_call
 from toolchart.engine.watching.watched_conversation import ChildOutcome, WatchedConversation
 from toolchart.providers.prices import PriceTable
 from toolchart.states.errors import IllegalEvent, LogConflict, LogUnavailable, SpecError
-from toolchart.states.messages import Message, Usage
+from toolchart.states.events import Event, TurnStarted
+from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.plugins import describe_failure
 from toolchart.states.ports import Store
 
@@ -48,6 +51,7 @@ PARENT_WENT_ON = "the call that ran it has its result"
 NO_BEGINNING = "it goes on from the response {previous}, which was not seen"
 BRANCHES = "it goes on from an earlier part of {conversation}"
 SHORTENED = "it goes on from {conversation} with a shorter or another list of messages"
+LEAVES = "it leaves the chart in {state}: {reason}"
 SAME_REQUEST = "{others} began with the same request: which of them a call belongs to is told by what follows"
 
 
@@ -71,6 +75,25 @@ class WatchFigures(msgspec.Struct, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
     problems: Counter[str] = msgspec.field(default_factory=Counter)
     """Model calls that are in no conversation, by the reason."""
+    turns: int = 0
+    """Turns that were held against a chart."""
+    departures: list[Departure] = msgspec.field(default_factory=list)
+    """Where they leave it, at most once each."""
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    """Calls that the program did not get, by tool."""
+    held: int = 0
+    """Calls that a person was asked about."""
+    asked_again: int = 0
+    """How often the host was asked once more, in the place of the program."""
+
+
+class PlacedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model call that is asked, in its conversation."""
+
+    call: SeenCall
+    conversation: WatchedConversation
+    asked_at: float
+    """In seconds."""
 
 
 class Recorder:
@@ -80,12 +103,24 @@ class Recorder:
         store: is written by this recorder's thread alone.
         tags: of all conversations.
         prices: adds what replies cost, where their host does not say it.
+        replayer: of the agent that conversations are held against.
+        is_enforced: whether calls that this agent refuses do not run.
     """
 
     def __init__(
-        self, store: Store, tags: Mapping[str, str], prices: PriceTable | None = None, owner: str = ""
+        self,
+        store: Store,
+        tags: Mapping[str, str],
+        prices: PriceTable | None = None,
+        owner: str = "",
+        *,
+        replayer: Replayer | None = None,
+        is_enforced: bool = False,
     ) -> None:
         self.figures = WatchFigures()
+        self._replayer = replayer
+        self._is_enforced = is_enforced
+        self._followers: dict[str, Follower] = {}
         self._store = store
         self._tags = dict(tags)
         self._owner = owner
@@ -98,14 +133,19 @@ class Recorder:
         """By the id of each response: whose it is, and how many messages there were with it."""
         self._items: dict[str, Any] = {}
         """By its id: each item of a response."""
-        self._queue: SimpleQueue[Exchange | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._failure: BaseException | None = None
         self._thread = Thread(target=self._run, name="toolchart-watch", daemon=True)
         self._thread.start()
 
     def note(self, exchange: Exchange) -> None:
         """Take an exchange that has ended; see `ExchangeSink`."""
-        self._queue.put(exchange)
+        if exchange.wire:
+            self._queue.put(partial(self._guard, partial(self._record, exchange)))
+
+    def perform(self, work: Callable[[], None]) -> None:
+        """Have the recorder's thread do something after all that came before; it must not raise."""
+        self._queue.put(work)
 
     def close(self) -> WatchFigures:
         """Write what was noted, end what is open, and return the figures.
@@ -120,11 +160,15 @@ class Recorder:
         return self.figures
 
     def _run(self) -> None:
-        while (exchange := self._queue.get()) is not None:
-            if exchange.wire:
-                self._guard(partial(self._record, exchange))
+        while (work := self._queue.get()) is not None:
+            work()
         for conversation in self._conversations.values():
             self._guard(partial(self._end, conversation, PROGRAM_ENDED))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is written any more; None while the log can be written."""
+        return self._failure
 
     def _guard(self, write: Callable[[], None]) -> None:
         """Write something, unless the log could not be written before: that is said at the end, and the
@@ -144,7 +188,10 @@ class Recorder:
 
     def _record(self, exchange: Exchange) -> None:
         try:
-            self._place(read_call(exchange, self._prices, self._items))
+            placed = self.place(read_call(exchange, self._prices, self._items))
+            reply = self.answer(placed)
+            if reply is not None:
+                self.note_shown(placed, reply, exchange)
         except (LogUnavailable, LogConflict):
             raise
         except SpecError as error:
@@ -158,8 +205,26 @@ class Recorder:
         self.figures.problems[problem] += 1
         log.warning("exchange %d is in no conversation: %s", exchange.number, problem)
 
-    def _place(self, call: SeenCall) -> None:
-        """Write a call into its conversation."""
+    @property
+    def items(self) -> Mapping[str, Any]:
+        """By its id: each item of a response."""
+        return self._items
+
+    @property
+    def prices(self) -> PriceTable | None:
+        """What replies cost, where their host does not say it."""
+        return self._prices
+
+    def get_follower(self, conversation: WatchedConversation) -> Follower:
+        """What holds a conversation against the agent."""
+        return self._followers[conversation.id]
+
+    def place(self, call: SeenCall) -> PlacedCall:
+        """Find the conversation of a call, and record what was asked; nothing is written yet.
+
+        Raises:
+            SpecError, IllegalEvent: its messages cannot be read, or do not fit.
+        """
         exchange, figures = call.exchange, self.figures
         asked_at = _parse_time(exchange.asked_at)
         previous, count = self._by_response.get(call.previous, ("", 0))
@@ -175,7 +240,7 @@ class Recorder:
         marks = list(warnings)
         conversation = self._conversations.get(place.conversation)
         if place.sign not in ("goes on", "asks again") or conversation is None:
-            conversation, more = self._begin(call, place)
+            conversation, more = self._begin(call, place, messages)
             marks += more
         if place.sign == "asks again":
             figures.retries += 1
@@ -183,7 +248,6 @@ class Recorder:
             marks.append(NOT_CERTAIN.format(others=", ".join(place.others)))
             figures.uncertain += 1
         figures.calls += 1
-        figures.failed += call.reply is None
         figures.models[call.model] += 1
         known = place.known if place.sign in ("goes on", "asks again") else 0
         self._groups.note_request(
@@ -193,28 +257,102 @@ class Recorder:
             connection=exchange.connection,
             others=place.others,
         )
-        try:
+        placed = PlacedCall(call=call, conversation=conversation, asked_at=asked_at)
+        with self._keep_rest(conversation):
             conversation.ask(call, messages, known, marks, self._find_child)
-            conversation.answer(call)
-        except Exception:  # what was derived until then is kept, and nobody goes on with it
-            self._groups.forget(conversation.id)
-            conversation.write()
+        if self._replayer is not None:
+            self._followers[conversation.id].end_repetition()
+        return placed
+
+    @contextmanager
+    def _keep_rest(self, conversation: WatchedConversation) -> Iterator[None]:
+        """Where the block fails, keep what was derived until then; nobody goes on with the conversation."""
+        try:
+            yield
+        except Exception:
+            self.abandon(conversation)
             raise
-        if call.reply is None:
+
+    def abandon(self, conversation: WatchedConversation) -> None:
+        """Write what is known of a conversation; what would go on with it, begins another one.
+
+        Raises:
+            LogUnavailable, LogConflict: the log cannot be written.
+        """
+        self._groups.forget(conversation.id)
+        conversation.write()
+
+    def answer(self, placed: PlacedCall) -> Reply | None:
+        """Record what became of a call. What was refused or waits for a person, its conversation says.
+
+        Returns:
+            The reply, whose calls have the ids that the log has for them; None where the call failed.
+
+        Raises:
+            IllegalEvent: it does not fit.
+            LogUnavailable, LogConflict: the log cannot be written.
+        """
+        call, conversation, figures = placed.call, placed.conversation, self.figures
+        follower = self._followers.get(conversation.id)
+        figures.failed += call.reply is None
+        with self._keep_rest(conversation):
+            reply = conversation.answer(call, follower.judge if follower is not None else None)
+        if not self._is_enforced or reply is None:
+            conversation.write()
+        if reply is None:
             # A program may ask again as soon as a refusal has begun.
+            exchange = call.exchange
             is_refused = exchange.status >= 400 and exchange.first_ms is not None
             known_ms = exchange.first_ms if is_refused else exchange.duration_ms
-            self._groups.note_failure(conversation.id, asked_at + (known_ms or 0.0) / 1000)
-            return
-        reply = conversation.messages[-1]
-        self._groups.note_reply(conversation.id, reply, _list_known_calls(reply))
-        if call.reply.response_id:
-            self._by_response[call.reply.response_id] = conversation.id, len(conversation.messages)
-            self._items |= list_items(exchange)
+            self._groups.note_failure(conversation.id, placed.asked_at + (known_ms or 0.0) / 1000)
+            return None
         figures.tools.update(each.name for each in reply.tool_calls)
-        figures.usage = figures.usage.plus(call.reply.usage)
+        figures.usage = figures.usage.plus(reply.usage)
+        return reply
 
-    def _begin(self, call: SeenCall, place: Place) -> tuple[WatchedConversation, list[str]]:
+    def note_shown(self, placed: PlacedCall, reply: Reply, exchange: Exchange) -> None:
+        """Take note of the reply that the program gets: with it, it goes on.
+
+        Args:
+            exchange: with what the host has answered.
+        """
+        conversation = placed.conversation
+        message = conversation.add_shown(reply)
+        self._groups.note_reply(conversation.id, message, _list_known_calls(message))
+        if reply.response_id:
+            self._by_response[reply.response_id] = conversation.id, len(conversation.messages)
+            self._items |= list_items(exchange)
+
+    def _note_departure(self, conversation: WatchedConversation, departure: Departure) -> None:
+        self.figures.departures.append(departure)
+        words = LEAVES.format(state=departure.state, reason=departure.reason)
+        conversation.mark(words)
+        log.warning("conversation %s, turn %d: %s", departure.conversation, departure.turn, words)
+
+    def _follow(self, conversation: WatchedConversation, place: Place, messages: Sequence[Message]) -> None:
+        """Hold a new conversation against the agent; one that goes on from another, from where that is."""
+        assert self._replayer is not None, "the caller has looked"
+        follower = Follower(
+            self._replayer,
+            conversation.id,
+            partial(self._note_departure, conversation),
+            is_enforced=self._is_enforced,
+        )
+        earlier = self._followers.get(place.conversation)
+        if earlier is not None and place.sign in ("branches", "shortened"):
+            is_same_turn = place.sign == "shortened" and messages[-1].role == "tool"
+            follower.take_over(earlier, is_same_turn=is_same_turn)
+        self._followers[conversation.id] = follower
+
+        def follow(event: Event) -> None:
+            self.figures.turns += isinstance(event, TurnStarted)
+            follower.follow(event)
+
+        conversation.on_event = follow
+
+    def _begin(
+        self, call: SeenCall, place: Place, messages: Sequence[Message]
+    ) -> tuple[WatchedConversation, list[str]]:
         """A new conversation, and what is said about its beginning."""
         tags, marks, figures = dict(self._tags), list[str](), self.figures
         name, link = generate_conversation_id(), None
@@ -239,6 +377,8 @@ class Recorder:
             marks.append(NO_BEGINNING.format(previous=call.previous))
         conversation = WatchedConversation(self._store, name, owner=self._owner, tags=tags, parent=link)
         self._conversations[name] = conversation
+        if self._replayer is not None:
+            self._follow(conversation, place, messages)
         self._groups.begin(name, place)
         figures.conversations.append(name)
         return conversation, marks

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import orjson
 from msgspec.structs import replace
 
 from toolchart.engine.exchange.forms import anthropic, gemini, ollama, responses
@@ -50,6 +51,10 @@ class SeenCall(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of the request without the prompt, for the one reader: values, or data of chat
     completions."""
     tools: tuple[ToolDefinition, ...]
+    host_tools: tuple[str, ...]
+    """The tools that it offers without a schema, most of which the host runs itself."""
+    body: dict[str, Any]
+    """The body of the request."""
     options: dict[str, Any]
     """What we have words for: temperature, bounds, ..."""
     previous: str
@@ -109,6 +114,18 @@ def read_call(
     Raises:
         SpecError: its request cannot be read.
     """
+    return add_answer(read_request(exchange, items), exchange, prices)
+
+
+def read_request(exchange: Exchange, items: Mapping[str, Any] | None = None) -> SeenCall:
+    """The model call of an exchange that has no answer yet.
+
+    Args:
+        items: as in `read_call`.
+
+    Raises:
+        SpecError: its request cannot be read.
+    """
     try:
         body = parse_foreign_json(exchange.request.decode("utf-8-sig"), "file_values")
     except ValueError as error:
@@ -120,9 +137,6 @@ def read_call(
     if exchange.wire == "responses" and isinstance(body.get("input"), list):
         body = {**body, "input": [_find_item(item, items or {}) for item in body["input"]]}
     system, entries = _read_entries(exchange.wire, body)
-    reply, failure = _read_answer(exchange, model)
-    if reply is not None:
-        reply = add_cost(reply, Request(model=model, messages=()), prices, is_limited=False)
     return SeenCall(
         exchange=exchange,
         wire=exchange.wire,
@@ -130,12 +144,23 @@ def read_call(
         system=system,
         entries=tuple(entries),
         tools=tuple(_read_tools(exchange.wire, body)),
+        host_tools=tuple(_list_host_tools(exchange.wire, body)),
+        body=dict(body),
         options=_read_options(body),
         previous=str(body.get("previous_response_id") or "") if exchange.wire == "responses" else "",
-        reply=reply,
-        failure=failure,
-        answer_digest=compute_answer_digest(exchange.answer) if exchange.status else None,
+        reply=None,
+        failure=None,
+        answer_digest=None,
     )
+
+
+def add_answer(call: SeenCall, exchange: Exchange, prices: PriceTable | None = None) -> SeenCall:
+    """A model call with what its host answered."""
+    reply, failure = _read_answer(exchange, call.model)
+    if reply is not None:
+        reply = add_cost(reply, Request(model=call.model, messages=()), prices, is_limited=False)
+    digest = compute_answer_digest(exchange.answer) if exchange.status else None
+    return replace(call, exchange=exchange, reply=reply, failure=failure, answer_digest=digest)
 
 
 def _find_item(item: Any, items: Mapping[str, Any]) -> Any:
@@ -230,6 +255,23 @@ def _read_tools(wire: str, body: Mapping[str, Any]) -> Iterable[ToolDefinition]:
                 yield _read_tool(function)
 
 
+def _list_host_tools(wire: str, body: Mapping[str, Any]) -> Iterable[str]:
+    """The names of the tools that a request offers and does not describe."""
+    entries = body.get("tools")
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, Mapping):
+            yield str(entry)
+        elif wire == "gemini":
+            yield from (key for key in entry if key not in ("functionDeclarations", "function_declarations"))
+        elif wire == "messages":
+            if "input_schema" not in entry:
+                yield str(entry.get("name") or entry.get("type"))
+        elif entry.get("type", "function") != "function":
+            yield str(entry["type"])
+    if wire == "messages" and body.get("mcp_servers"):
+        yield "mcp_servers"
+
+
 def _read_tool(function: Mapping[str, Any]) -> ToolDefinition:
     keys = ("parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema")
     schema = next((function[key] for key in keys if isinstance(function.get(key), Mapping)), None)
@@ -268,6 +310,32 @@ def _read_options(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # -- answers -----------------------------------------------------------------------------------------
+
+
+def build_request_body(call: SeenCall, request: Request) -> bytes:
+    """The body of a call with other messages: all else in it is as its program sent it.
+
+    Raises:
+        ProviderError: the wire format has no form for the messages.
+    """
+    builder = _get_decoder(call.wire, call.exchange.host, call.model)
+    built = builder.build_body(replace(request, tools=(), options={}), stream=False)
+    keys = _MESSAGE_KEYS[call.wire]
+    body = {key: value for key, value in call.body.items() if key not in (*keys, *_OTHER_SPELLINGS)}
+    return orjson.dumps({**body, **{key: built[key] for key in keys if key in built}})
+
+
+_MESSAGE_KEYS = {
+    "chat": ("messages",),
+    "responses": ("input", "instructions"),
+    "messages": ("messages", "system"),
+    "gemini": ("contents", "systemInstruction"),
+    "ollama": ("messages",),
+}
+"""By wire: where the messages and the prompt stand in a body."""
+
+_OTHER_SPELLINGS = ("system_instruction", "previous_response_id")
+"""What stands for one of these too."""
 
 
 @lru_cache(maxsize=64)

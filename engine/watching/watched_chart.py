@@ -2,7 +2,8 @@
 
 It decides nothing: the program decides when to ask, which calls to run and when to end. So the chart allows
 all of it, has no limit, and nothing is proved of it. A call that failed leaves the turn open, because the
-program may ask once more; whether it did is in the records.
+program may ask once more; whether it did is in the records. Calls that were refused or held for a person are
+so in the records: that was decided by the agent whose rules are enforced, not by this chart.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ states:
   awaiting_tools:
     enter: review_calls
     transitions:
-      - {event: reviewed, target: executing}
+      - {event: reviewed, target: executing, cond: "undecided_calls == 0"}
+      - {event: reviewed}                          # some calls are held until a person decides
+      - {event: decided, target: executing, cond: "undecided_calls == 0"}
+      - {event: decided}
       - {event: cancelled, target: given_up}
       - {event: user_said}
 

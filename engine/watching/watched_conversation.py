@@ -14,10 +14,11 @@ from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
 from toolchart.engine.watching.watched_chart import load_watched_chart
-from toolchart.states.effects import RunTools
+from toolchart.states.effects import CallModel, RunTools
 from toolchart.states.errors import ProviderError
 from toolchart.states.events import (
     Configured,
+    Decided,
     Event,
     Failed,
     Limits,
@@ -27,16 +28,18 @@ from toolchart.states.events import (
     Settings,
     ToolFinished,
     TurnStarted,
+    Verdict,
 )
-from toolchart.states.messages import Message, Reply, ToolCall, Usage
-from toolchart.states.ports import Store
+from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
+from toolchart.states.ports import Lease, RecordBatch, Store
+from toolchart.states.snapshot import Snapshot
 
 SERVICE = "model"
 """Name of the one `llms` entry of a watched conversation."""
 
 WATCHED = "watched"
 
-_OTHER_PROMPT = "the program goes on with another prompt"
+OTHER_PROMPT = "the program goes on with another prompt"
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,9 @@ class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 FindChild = Callable[[str, str], ChildOutcome | None]
 """Returns what a call has run, by its conversation and its id."""
+
+Judge = Callable[[Replied], Sequence[Verdict]]
+"""Returns what becomes of each call of a reply; nothing where each that can be read runs."""
 
 
 class WatchedConversation:
@@ -70,7 +76,13 @@ class WatchedConversation:
     ) -> None:
         self.id = name
         self.messages: list[Message] = []
-        """All that was said, without the prompt; a call has the id that the log has for it."""
+        """All that was said, as the program knows it, without the prompt; a call has the id that the log has
+        for it."""
+        self.is_edited = False
+        """Whether the host has said something that the program does not know: then the host is asked with the
+        messages of the log."""
+        self.on_event: Callable[[Event], None] = lambda _: None
+        """Called with each event that was recorded."""
         self._store = store
         self._owner, self._tags, self._parent = owner, tags, parent
         self._records = DerivedRecords(load_watched_chart())
@@ -91,6 +103,16 @@ class WatchedConversation:
     def head(self) -> str:
         """Hash of the newest record."""
         return self._records.head
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Where it is."""
+        return self._records.snapshot
+
+    @property
+    def asked_head(self) -> str:
+        """Hash of the record that asked for the calls of the newest reply, and about those that wait."""
+        return self._asked_head
 
     @property
     def usage(self) -> Usage:
@@ -154,51 +176,101 @@ class WatchedConversation:
         for message in messages[:results]:
             self._add(self._events.add_message(message, None), asked_at, find_child)
         if self._events.is_open and self._system is not None and call.system != self._system:
-            self._add(self._events.end_turn(_OTHER_PROMPT), asked_at, find_child)
+            self._add(self._events.end_turn(OTHER_PROMPT), asked_at, find_child)
         rest = messages[results:]
         for index, message in enumerate(rest):
             follower = rest[index + 1].role if index + 1 < len(rest) else "assistant"
             self._add(self._events.add_message(message, follower), asked_at, find_child)
 
-    def answer(self, call: SeenCall) -> None:
-        """Record what became of a request, and write all that is new into the log.
+    def answer(self, call: SeenCall, judge: Judge | None = None) -> Reply | None:
+        """Record what became of a request.
 
-        Raises:
-            LogUnavailable, LogConflict: the log cannot be written.
+        Args:
+            judge: asked about each reply before it is recorded.
+
+        Returns:
+            The reply, whose calls have the ids that the log has for them; None where the request failed.
         """
         ended_at = _parse_time(call.exchange.asked_at) + timedelta(milliseconds=call.exchange.duration_ms)
         self._replied_at = ended_at
         if call.reply is None:
             assert call.failure is not None, "a call has a reply or failed"
             self._add([_build_failed(call, call.failure)], ended_at)
-        else:
-            reply = self._name_calls(call.reply, call.exchange.number)
-            marks, self._marks = self._marks, []
-            reply = replace(reply, warnings=(*reply.warnings, *dict.fromkeys(marks)))
-            self._add(
-                self._events.add_reply(Replied(reply=reply, answer_digest=call.answer_digest)), ended_at
-            )
-            self.messages.append(
-                Message(
-                    role="assistant",
-                    content=reply.content,
-                    tool_calls=reply.tool_calls,
-                    provider_data=reply.provider_data,
-                    parts=reply.parts,
-                )
-            )
-        self.write()
+            return None
+        reply = self._name_calls(call.reply, call.exchange.number)
+        verdicts = judge(Replied(reply=reply)) if judge is not None else ()
+        marks, self._marks = self._marks, []
+        reply = replace(reply, warnings=(*reply.warnings, *dict.fromkeys(marks)))
+        replied = Replied(reply=reply, answer_digest=call.answer_digest)
+        self._add(self._events.add_reply(replied, verdicts), ended_at)
+        return reply
 
-    def end(self, reason: str) -> None:
-        """End an open turn: nobody goes on with it."""
+    def add_shown(self, reply: Reply) -> Message:
+        """Take note of the reply that the program gets; its message."""
+        message = Message(
+            role="assistant",
+            content=reply.content,
+            tool_calls=reply.tool_calls,
+            provider_data=reply.provider_data,
+            parts=reply.parts,
+        )
+        self.messages.append(message)
+        return message
+
+    def mark(self, words: str) -> None:
+        """Say something about the call with its reply, or with the next one."""
+        self._marks.append(words)
+
+    # -- what is decided ---------------------------------------------------------------------------
+
+    def decide(self, event: Decided, at: datetime) -> None:
+        """Record what a person has decided about a call.
+
+        Raises:
+            IllegalEvent: it does not wait for that.
+        """
+        self._add([replace(event, at=event.at or _format_time(at))], at)
+
+    def refuse_calls(self, outcomes: Iterable[ToolFinished]) -> None:
+        """Take the outcomes of calls of the newest reply that the program does not get. They are recorded
+        with those of its siblings, or with `ask_again`."""
+        for outcome in outcomes:
+            self._events.add_outcome(outcome)
+
+    def ask_again(self, at: datetime) -> None:
+        """Record that the host is asked once more, without the program."""
+        self._add(self._events.open_request(), at)
+
+    def get_request(self) -> Request:
+        """The request that is open, as the log derives it."""
+        return next(effect.request for effect in self.snapshot.open_effects if isinstance(effect, CallModel))
+
+    def end(self, reason: str, lease: Lease | None = None) -> None:
+        """End an open turn: nobody goes on with it.
+
+        Args:
+            lease: as in `write`.
+        """
         self._add(self._events.end_turn(reason), self._replied_at or _parse_time(self._at))
-        self.write()
+        self.write(lease)
 
-    def write(self) -> None:
-        """Append what is new to the log."""
+    def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:
+        """Append what is new to the log.
+
+        Args:
+            lease: under which it is held.
+            taken: keys of the entries of its inbox that are among it.
+
+        Raises:
+            LogUnavailable, LogConflict: the log cannot be written.
+        """
         lines, self._lines = self._lines, []
-        if lines:
-            self._store.append(self.id, self._records.count - len(lines), lines)
+        if not lines:
+            return
+        batch = RecordBatch(self.id, self._records.count - len(lines), lines, lease, taken=taken)
+        (fault,) = self._store.append_many([batch])
+        if fault is not None:
+            raise fault
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -213,6 +285,7 @@ class WatchedConversation:
             self._lines.append(self._records.add(event, time))
             if isinstance(event, Reviewed):
                 self._asked_head = self._records.head
+            self.on_event(event)
 
     def _configure(self, time: str) -> None:
         """Record the host, the model and the tools where they are others than those before."""
@@ -273,7 +346,7 @@ class WatchedConversation:
         calls = []
         for index, call in enumerate(reply.tool_calls):
             call_id = call.id or f"call_{number}_{index}"
-            if call_id in self._used_ids:
+            while call_id in self._used_ids:
                 call_id = f"{call_id}+{number}"
             self._used_ids.add(call_id)
             calls.append(replace(call, id=call_id, native_id=call.native_id or call.id or None))

@@ -503,6 +503,20 @@ class ConversationExecutor:
         """As `ToolExecutor.run`, with the call's context."""
         return self._executor.run(call, allowed_tools, starts, self._contexts.build_context(call), self)
 
+    def find_denial(self, call: ToolCall, allowed_tools: Sequence[str]) -> str | None:
+        """Why a call that was reviewed, and decided where a person had to, does not run all the same; None
+        where it may. The approval is used up: whoever asks runs the call, here or elsewhere.
+
+        Takes a limited time, as a review.
+        """
+        judgement = self._executor.judge_call(call, allowed_tools)
+        if judgement.outcome is not None or judgement.tool is None:
+            return judgement.reason
+        context = self._contexts.build_context(call)
+        if context.use_grant is None or not (context.is_decided or judgement.ruling != "run"):
+            return None
+        return _find_denial(judgement, judgement.tool, context.use_grant)
+
     async def resolve(
         self, call: ToolCall, allowed_tools: Sequence[str], starts: CallStarts | None = None
     ) -> ToolFinished | None:

@@ -321,7 +321,7 @@ def test_a_log_that_cannot_be_written_is_said_at_the_end(monkeypatch: pytest.Mon
     def fail(*_: Any) -> None:
         raise LogUnavailable("the disk is full")
 
-    monkeypatch.setattr(watch.store, "append", fail)
+    monkeypatch.setattr(watch.store, "append_many", fail)
     for _ in range(3):
         watch.ask(user("go"), reply=say("one"))
     with pytest.raises(LogUnavailable, match="the disk is full"):

@@ -1,0 +1,205 @@
+"""Follows a watched conversation through an agent: what its chart and its tools say about what happens.
+
+A `Follower` gets each event of a conversation as it is recorded, and holds it against the agent
+(`engine/mining/replaying.py`). What the agent would not have done is why the conversation leaves it. For the
+rest of that turn nothing more is compared; the next turn begins anew.
+
+`judge` says of each call of a reply what becomes of it, before anybody runs it. Where the agent's rules are
+enforced, a turn that has left the agent gets no call through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from toolchart.engine.mining.replaying import Replayer, Stopped
+from toolchart.engine.mining.traces import TracedCall
+from toolchart.engine.watching.watched_conversation import OTHER_PROMPT
+from toolchart.states.errors import IllegalEvent
+from toolchart.states.events import (
+    Cancelled,
+    Configured,
+    Event,
+    Failed,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    TurnStarted,
+    Verdict,
+)
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation leaves the agent."""
+
+    conversation: str
+    turn: int
+    """From 1."""
+    state: str
+    """The state of the agent's chart there."""
+    reason: str
+
+
+class Follower:
+    """Follows one conversation.
+
+    Args:
+        is_enforced: whether calls that the agent refuses do not run; else they are where it is left.
+        on_departure: called when it leaves the agent, at most once for each turn.
+    """
+
+    def __init__(
+        self,
+        replayer: Replayer,
+        conversation: str,
+        on_departure: Callable[[Departure], None],
+        *,
+        is_enforced: bool,
+    ) -> None:
+        self._is_enforced = is_enforced
+        self._conversation = conversation
+        self._run = replayer.begin(conversation)
+        self._on_departure = on_departure
+        self._turn = 0
+        self.problem = ""
+        """Why this turn has left the agent; empty while it has not."""
+        self._reply: Replied | None = None
+        """A reply whose calls are not reviewed yet."""
+        self._is_judged = False
+        """Whether that reply was judged already."""
+        self._is_handed_over = False
+        """Whether another prompt goes on with the turn."""
+        self._is_repeated = False
+        """Whether what comes has happened in the conversation that this one goes on from."""
+
+    def take_over(self, other: Follower, *, is_same_turn: bool) -> None:
+        """Go on from where another conversation is.
+
+        Args:
+            is_same_turn: whether its turn goes on. Then all up to the next outcome has been followed.
+        """
+        self._run.take_over(other._run)
+        self.problem = other.problem if is_same_turn else ""
+        self._turn, self._is_repeated = other._turn, is_same_turn
+
+    def end_repetition(self) -> None:
+        """From here on, what comes is new."""
+        self._is_repeated = False
+
+    @property
+    def wants_model(self) -> bool:
+        """Whether the agent asks its model next."""
+        return not self.problem and self._run.wants_model
+
+    def judge(self, replied: Replied) -> tuple[Verdict, ...]:
+        """What becomes of each call of a reply: asked before the reply is recorded.
+
+        Returns:
+            A verdict for each call; none where nothing is enforced.
+        """
+        verdicts: tuple[Verdict, ...] = ()
+        self._is_judged = True
+
+        def judge_calls() -> None:
+            nonlocal verdicts
+            verdicts = self._run.judge(replied)
+            if not self._is_enforced:
+                _require_run(replied, verdicts)
+
+        if not replied.reply.tool_calls:
+            self._compare(lambda: self._follow_text(replied))
+            return ()
+        self._compare(judge_calls)
+        if not self._is_enforced:
+            return ()
+        if not self.problem:
+            return verdicts
+        reason = f"the conversation has left the chart: {self.problem}"
+        return tuple(
+            Verdict(call_id=call.id, ruling="denied", reason=reason) for call in replied.reply.tool_calls
+        )
+
+    def follow(self, event: Event) -> None:
+        """Take an event that was recorded."""
+        match event:
+            case Configured() | Failed():
+                # A failed call that is made once more is one call to an agent, which retries below its chart.
+                pass
+            case Cancelled(reason=reason) if reason == OTHER_PROMPT:
+                self._is_handed_over = True
+            case TurnStarted():
+                is_handed_over, self._is_handed_over = self._is_handed_over, False
+                if self._is_repeated or (is_handed_over and not event.message):
+                    return
+                self._turn += 1
+                self.problem = ""
+                self._compare(lambda: self._run.start_turn(event))
+            case Replied() if self._is_judged or self._is_repeated:
+                self._reply, self._is_judged = None, False
+            case Replied() if event.reply.tool_calls:
+                self._reply = event
+            case Replied():
+                self._compare(lambda: self._follow_text(event))
+            case Reviewed():
+                reply, self._reply = self._reply, None
+                if reply is not None:
+                    calls = _trace_calls(reply, event)
+                    self._compare(lambda: self._run.feed(reply, calls))
+            case ToolFinished() if self._is_repeated and not self._run.has_open_call(event.call_id):
+                pass
+            case _:
+                self._compare(lambda: self._run.feed(event, []))
+
+    def _follow_text(self, event: Replied) -> None:
+        self._run.feed(event, [])
+        if event.reply.finish_reason != "paused":
+            self._run.compare_answer(event.reply.content)
+
+    def _compare(self, feed: Callable[[], None]) -> None:
+        if self.problem:
+            return
+        try:
+            feed()
+        except (Stopped, IllegalEvent) as problem:
+            self.problem = str(problem)
+            self._on_departure(
+                Departure(
+                    conversation=self._conversation,
+                    turn=self._turn,
+                    state=self._run.snapshot.state,
+                    reason=self.problem,
+                )
+            )
+
+
+def _require_run(replied: Replied, verdicts: tuple[Verdict, ...]) -> None:
+    """Check that the agent lets all calls run, as the program will.
+
+    Raises:
+        Stopped: it refuses one, or asks a person.
+    """
+    for call, verdict in zip(replied.reply.tool_calls, verdicts, strict=True):
+        if verdict.ruling == "needs_approval":
+            raise Stopped(
+                f"{call.name} runs, and the agent asks a person: {verdict.reason or 'its tool asks'}"
+            )
+        if verdict.ruling != "run":
+            raise Stopped(f"{call.name} is refused: {verdict.reason}")
+
+
+def _trace_calls(replied: Replied, reviewed: Reviewed) -> list[TracedCall]:
+    """The calls of a reply that nobody has refused: the program runs them."""
+    rulings = {verdict.call_id: verdict for verdict in reviewed.verdicts}
+    return [
+        TracedCall(
+            id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            ruling=rulings[call.id].ruling,
+            reason=rulings[call.id].reason or "",
+            outcome="succeeded" if rulings[call.id].ruling == "run" else "failed",
+        )
+        for call in replied.reply.tool_calls
+    ]
