@@ -29,7 +29,7 @@ from toolchart.testing.emulators.answers import Answer
 from toolchart.testing.emulators.checks import read_view
 
 WIRES = tuple(ENCODERS)
-TYPES = {wire: "text/event-stream; charset=utf-8" for wire in WIRES} | {"ollama": "application/x-ndjson"}
+TYPES = dict.fromkeys(WIRES, "text/event-stream; charset=utf-8") | {"ollama": "application/x-ndjson"}
 TEXT = "One moment — I look it up."
 SECRET = "s3cret_argument"
 
@@ -62,8 +62,23 @@ def make_answer(wire: str, reply: Reply, *, number: int = 1, thinks: bool = Fals
 
 
 def write_stream(answer: Answer) -> bytes:
-    """The bytes of a streamed answer; Gemini's calls with their ids."""
-    return restore_ids(answer, b"".join(answer.iterate_frames()))
+    """The bytes of a streamed answer; Gemini's calls with their ids, and the parts of messages with their
+    beginning: the accumulating helper of openai wants it."""
+    frames = list(answer.iterate_frames())
+    if answer.view.wire == "responses":
+        frames = [piece for frame in frames for piece in (frame, *_begin_part(frame))]
+    return restore_ids(answer, b"".join(frames))
+
+
+def _begin_part(frame: bytes) -> list[bytes]:
+    name, _, data = frame.partition(b"data: ")
+    event = json.loads(data)
+    if b"output_item.added" not in name or event["item"]["type"] != "message":
+        return []
+    place = {"output_index": event["output_index"], "item_id": event["item"]["id"], "content_index": 0}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    begun = {"type": "response.content_part.added", **place, "part": part}
+    return [b"data: " + json.dumps(begun).encode() + b"\n\n"]
 
 
 def restore_ids(answer: Answer, data: bytes) -> bytes:
@@ -116,7 +131,7 @@ class _Host(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.data)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Be silent."""
 
 
@@ -296,6 +311,8 @@ def test_what_is_not_changed_comes_byte_for_byte(
     """Text passes before the end, no byte of a call does, and in the end the program has the host's bytes."""
     answer = make_answer(wire, make_reply(wire, text, count), thinks=thinks)
     data = write_stream(answer)
+    if not data:
+        pytest.skip("a host of Gemini that has nothing to say writes no event")
     for seed in range(6):
         held = HeldStream(wire, TYPES[wire])
         passed = feed(held, data, Random(seed))
@@ -408,7 +425,7 @@ def test_an_array_of_gemini_is_held_as_a_whole() -> None:
     """Without events nothing of a stream passes; blanks keep the connection alive."""
     answer = make_answer("gemini", make_reply("gemini"))
     frames = [json.loads(frame.removeprefix(b"data: ")) for frame in answer.iterate_frames()]
-    data = restore_ids(answer, json.dumps(frames, indent=1).encode())
+    data = json.dumps(json.loads(restore_ids(answer, json.dumps(frames).encode())), indent=1).encode()
     for is_changed in (False, True):
         held = HeldStream("gemini", "application/json; charset=UTF-8")
         passed = held.keep_alive() + feed(held, data, Random(1)) + held.keep_alive()
