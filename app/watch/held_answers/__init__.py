@@ -96,8 +96,8 @@ class HeldStream:
         self._name, self._wire = wire, _WIRES[wire]()
         self._has_lines = wire == "ollama"
         self._is_body = "json" in content_type and not self._has_lines
-        self._earlier = bytearray()
-        """A body so far."""
+        self._data = bytearray()
+        """Of a body: its bytes so far."""
         self._has_passed = self._is_over = self._is_continued = False
         self._begin()
 
@@ -117,7 +117,7 @@ class HeldStream:
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the host's answer as they come, cut anywhere; the bytes that may pass now."""
         if self._is_body:
-            self._earlier += data
+            self._data += data
             return b""
         return b"".join(map(self._take, self._cutter.cut(data)))
 
@@ -163,7 +163,7 @@ class HeldStream:
 
     def _judge_so_far(self) -> Verdict:
         if self._is_body:
-            body = HeldBody(self._name, bytes(self._earlier))
+            body = HeldBody(self._name, bytes(self._data))
             return Verdict(False, False, body.has_calls, body.unknown)
         if not self._cutter.rest.strip():
             return self._verdict
@@ -189,7 +189,8 @@ class HeldStream:
         `finish` writes it.
         """
         self._is_continued = self._has_passed
-        self._earlier.clear()
+        self._wire = self._wire if self._has_passed else _WIRES[self._name]()
+        self._data.clear()
         self._begin()
 
     def finish(self, reply: Reply, *, is_changed: bool) -> bytes:
@@ -205,7 +206,7 @@ class HeldStream:
         if self._is_over:
             return b""
         if self._is_body:
-            rest = HeldBody(self._name, bytes(self._earlier)).finish(reply, is_changed=is_changed)
+            rest = HeldBody(self._name, bytes(self._data)).finish(reply, is_changed=is_changed)
         elif is_changed or self._is_continued:
             text = (reply.content or "").removeprefix(self._text)
             rest = b"".join(

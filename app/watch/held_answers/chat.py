@@ -25,7 +25,8 @@ from toolchart.states.messages import Reply, ToolCall
 _PLAIN_KEYS = frozenset(
     {
         *("role", "content", "refusal", "reasoning", "reasoning_content", "reasoning_details", "thinking"),
-        *("audio", "annotations", "images", "citations", "name", "tool_calls", "function_call"),
+        *("audio", "annotations", "images", "citations", "name", "executed_tools"),
+        *("provider_specific_fields", "extra_content"),
     }
 )
 _PLAIN_PARTS = ("text", "output_text", "thinking", "reasoning", "reference", "refusal", "image_url")

@@ -57,6 +57,7 @@ class MessagesWire(Wire):
         """What an event is."""
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):
+                self._kinds.clear()
                 known, verdict = ("message",), self.judge_body(event["message"])
             case "content_block_start":
                 block = read_object(event.get("content_block"))
