@@ -12,6 +12,7 @@ otherwise than its host did.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -29,6 +30,7 @@ from toolchart.app.watch.messages import (
 )
 from toolchart.app.watch.passage import Passage
 from toolchart.engine.watching.enforcing import Gate, Refusal, Ruling
+from toolchart.engine.watching.exchanges import Exchange
 from toolchart.states.messages import Reply
 
 _KEEP_ALIVE_S = 10.0
@@ -85,7 +87,7 @@ class EnforcedPassage(Passage):
         self._has_answer = True  # what comes from the program now is its end
         return b"".join(pieces)
 
-    def _build_readable(self) -> Any:
+    def _build_readable(self) -> Exchange:
         exchange = self.build_exchange()
         if exchange.problem:
             raise Refusal(exchange.problem)
@@ -156,7 +158,7 @@ class EnforcedPassage(Passage):
         self._check_size()
         return self._answer.read("")[0]
 
-    async def _iterate(self, response: httpx2.Response) -> Any:
+    async def _iterate(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         async for chunk in stream:
@@ -180,9 +182,7 @@ class EnforcedPassage(Passage):
         if self._stream is not None:
             raise Refusal("the host does not stream its answer as it did before")
         held = HeldBody(self._route.wire, content)
-        ruling = await self._gate.judge(
-            self.build_exchange(), has_calls=held.has_calls, unknown=held.unknown
-        )
+        ruling = await self._gate.judge(self.build_exchange(), has_calls=held.has_calls, unknown=held.unknown)
         if ruling.again:
             return ruling.again
         content = held.finish(ruling.reply or _NO_REPLY, is_changed=ruling.is_changed)
@@ -215,7 +215,12 @@ class EnforcedPassage(Passage):
     async def _wait_for_ruling(self, send: Send, held: HeldStream) -> Ruling:
         exchange = self.build_exchange()
         judging = asyncio.ensure_future(
-            self._gate.judge(exchange, has_calls=held.has_calls, unknown=held.unknown)
+            self._gate.judge(
+                exchange,
+                has_calls=held.has_calls,
+                unknown=held.unknown,
+                earlier_text=held.earlier_text,
+            )
         )
         try:
             while not (await asyncio.wait((judging,), timeout=_KEEP_ALIVE_S))[0]:

@@ -100,8 +100,8 @@ class Proxy:
             return
         self._count += 1
         parts = (self._count, upstream, route, scope, names, self._clock.now())
-        has_gate = self._gate is not None and route.wire
-        passage = EnforcedPassage(self._gate, *parts) if has_gate else Passage(*parts)
+        gate = self._gate if route.wire else None
+        passage = Passage(*parts) if gate is None else EnforcedPassage(gate, *parts)
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)

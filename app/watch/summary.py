@@ -79,6 +79,17 @@ def list_recorded_lines(figures: WatchFigures) -> Iterator[str]:
     if usage.input is not None or usage.output is not None:
         cost = "not known" if usage.cost is None else f"{usage.cost:.6f}"
         yield f"tokens: {usage.input or 0} in, {usage.output or 0} out; cost: {cost}"
+    if figures.refused:
+        again = f"; the host asked again {figures.asked_again} times" if figures.asked_again else ""
+        yield f"refused: {_list_counts(figures.refused)}{again}"
+    if figures.held:
+        yield f"held for a person: {figures.held} {_count(figures.held, 'call')}"
+    if figures.turns:
+        left = len(figures.departures)
+        yield f"of {figures.turns} {_count(figures.turns, 'turn')}, {left or 'none'} left the chart"
+    for departure in figures.departures[:_MOST_NAMES]:
+        place = f"{departure.conversation}, turn {departure.turn}, {departure.state}"
+        yield f"  {place}: {departure.reason}"
     if figures.uncertain:
         yield f"not certain of which conversation: {figures.uncertain}, each marked in its reply"
     for problem, number in figures.problems.most_common(3):

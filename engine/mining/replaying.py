@@ -10,6 +10,8 @@ A conversation that has ended is replayed as a whole (`Replayer.replay`); one th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,6 +43,7 @@ from toolchart.states.events import (
 from toolchart.states.machine import get_machine
 from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import Snapshot
+from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
 
 
@@ -63,6 +66,7 @@ class Replayer:
     """Replays conversations through one agent.
 
     Args:
+        functions: tools that a program adds to those of the spec.
         has_tools: whether the agent says which tools there are. Of a chart alone nothing is known of tools:
             each call that can be read is a good one.
 
@@ -70,10 +74,13 @@ class Replayer:
         SpecError: the agent cannot be used.
     """
 
-    def __init__(self, spec: AgentSpec, *, has_tools: bool = True) -> None:
+    def __init__(
+        self, spec: AgentSpec, *, functions: Sequence[Callable[..., Any] | Tool] = (), has_tools: bool = True
+    ) -> None:
         chart = load_agent_chart(spec)
         self._machine = get_machine(chart)
-        self._tools = build_agent_tools(spec, (), None, None)
+        folder = Path(spec.source).parent if spec.source else None
+        self._tools = build_agent_tools(spec, functions, None, folder)
         self._settings, _ = plan_settings(spec, spec.responses[-1], self._tools.names())
         configured = Configured(
             format=FORMAT,
@@ -243,8 +250,9 @@ class ReplayedRun:
         return not self.snapshot.is_over and self._find(CallModel, Wait) is not None
 
     def has_open_call(self, call_id: str) -> bool:
-        """Whether a call runs, by its id in the recording."""
-        return self._ids.get(call_id, call_id) in self._list_calls(RunTools)
+        """Whether a call has no outcome yet, by its id in the recording."""
+        open_call = self.snapshot.calls.find(self._ids.get(call_id, call_id))
+        return open_call is not None and open_call.outcome is None
 
     def _review(self, recorded: list[TracedCall]) -> None:
         """Have the tools of the agent review the calls of a reply, and compare what they say."""

@@ -85,12 +85,15 @@ class Gate(Protocol):
         """
         ...
 
-    async def judge(self, exchange: Exchange, *, has_calls: bool, unknown: str) -> Ruling:
+    async def judge(
+        self, exchange: Exchange, *, has_calls: bool, unknown: str, earlier_text: str = ""
+    ) -> Ruling:
         """What becomes of an answer that has come whole; waits where a person decides.
 
         Args:
             has_calls: whether it has calls, as far as its form tells.
             unknown: what in it may be a call and cannot be read; empty for nothing.
+            earlier_text: what the program has got of earlier answers to this request.
 
         Raises:
             Refusal: it does not pass.
@@ -109,8 +112,8 @@ class _Pending(msgspec.Struct, kw_only=True):
     exchange: Exchange
     reply: Reply | None = None
     """The host's newest, once it is recorded."""
-    passed_text: str = ""
-    """What has passed of earlier replies to this request."""
+    earlier_text: str = ""
+    """What the program has got of earlier replies to this request."""
     asks: int = 0
     """How often the host was asked again."""
 
@@ -135,8 +138,12 @@ class Enforcer:
         """See `Gate`."""
         return await self._perform(partial(self._ask, exchange))
 
-    async def judge(self, exchange: Exchange, *, has_calls: bool, unknown: str) -> Ruling:
+    async def judge(
+        self, exchange: Exchange, *, has_calls: bool, unknown: str, earlier_text: str = ""
+    ) -> Ruling:
         """See `Gate`."""
+        if exchange.number in self._pending:
+            self._pending[exchange.number].earlier_text = earlier_text
         ruling = await self._perform(partial(self._judge, exchange, has_calls, unknown))
         while ruling is None:
             await asyncio.sleep(_POLL_S)
@@ -247,14 +254,12 @@ class Enforcer:
         if self._recorder.get_follower(conversation).wants_model and pending.asks < _MOST_ASKS:
             pending.asks += 1
             figures.asked_again += 1
-            if pending.exchange.is_streamed:
-                pending.passed_text += reply.content or ""
             self._write(conversation)
             return Ruling(again=self._build_body(pending.placed.call, conversation))
-        words = " ".join(f"{_name_tool(outcome)}: {outcome.shown}." for outcome in outcomes)
+        words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
         conversation.end(words)
         text = Reply(
-            content=f"No call was made. {words}",
+            content=_add_words(reply.content, f"No call was made. {words}"),
             finish_reason="stop",
             usage=reply.usage,
             response_id=reply.response_id,
@@ -292,7 +297,7 @@ class Enforcer:
         """The ruling that a program gets a reply, which is written first."""
         conversation = pending.placed.conversation
         self._write(conversation)
-        text = f"{pending.passed_text}{reply.content or ''}" or reply.content
+        text = f"{pending.earlier_text}{reply.content or ''}" or reply.content
         self._recorder.note_shown(pending.placed, replace(reply, content=text), pending.exchange)
         del self._pending[pending.exchange.number]
         return Ruling(reply=reply, is_changed=is_changed)
@@ -332,7 +337,8 @@ class Enforcer:
         conversation = pending.placed.conversation
         conversation.is_edited = True
         self._close(conversation, reason)
-        text = Reply(content=f"No call was made: {reason}.", finish_reason="stop")
+        said = pending.reply.content if pending.reply is not None else None
+        text = Reply(content=_add_words(said, f"No call was made: {reason}."), finish_reason="stop")
         return self._show(pending, text, is_changed=True)
 
     def _close(self, conversation: WatchedConversation, reason: str) -> None:
@@ -397,6 +403,12 @@ def _find_approval(conversation: WatchedConversation) -> AskApproval | None:
 
 def _name_tool(outcome: ToolFinished) -> str:
     return str(outcome.result["tool_name"])
+
+
+def _add_words(text: str | None, words: str) -> str:
+    """A text that may have passed already, and words after it."""
+    between = " " if text and not text[-1].isspace() else ""
+    return f"{text or ''}{between}{words}"
 
 
 def _describe(error: BaseException) -> str:

@@ -147,8 +147,8 @@ class Follower:
                 if reply is not None:
                     calls = _trace_calls(reply, event)
                     self._compare(lambda: self._run.feed(reply, calls))
-            case ToolFinished() if self._is_repeated and not self._run.has_open_call(event.call_id):
-                pass
+            case ToolFinished() if event.call_id and not self._run.has_open_call(event.call_id):
+                pass  # the agent has ended it already, or the conversation that this one goes on from
             case _:
                 self._compare(lambda: self._run.feed(event, []))
 

@@ -99,6 +99,8 @@ class HeldStream:
         self._data = bytearray()
         """Of a body: its bytes so far."""
         self._has_passed = self._is_over = self._is_continued = False
+        self.earlier_text = ""
+        """The text of earlier answers that has passed, where the host was asked again."""
         self._begin()
 
     def _begin(self) -> None:
@@ -188,6 +190,7 @@ class HeldStream:
         Where nothing has passed yet, the new answer streams like a first one. Else all of it is held, and
         `finish` writes it.
         """
+        self.earlier_text += self._text
         self._is_continued = self._has_passed
         self._wire = self._wire if self._has_passed else _WIRES[self._name]()
         self._data.clear()

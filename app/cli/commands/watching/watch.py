@@ -33,6 +33,14 @@ from toolchart.states.errors import explain_import_fault
 @click.option("--gemini", metavar="URL", help="The host for Gemini's API, without a version.")
 @click.option("--ollama", metavar="URL", help="The host for Ollama's API.")
 @click.option("--prices", metavar="FILE", help="A price table: adds the cost, where a host does not say it.")
+@click.option(
+    "--chart",
+    metavar="CHART",
+    help="A chart or an agent: says where a program leaves it, now and at the end.",
+)
+@click.option(
+    "--enforce", is_flag=True, help="Let only those calls reach the program that the agent of --chart allows."
+)
 @owner_option
 @tag_option
 @durability_option
@@ -45,6 +53,8 @@ def command(
     gemini: str | None,
     ollama: str | None,
     prices: str | None,
+    chart: str | None,
+    enforce: bool,
     owner: str | None,
     tags: tuple[str, ...],
     durability: str | None,
@@ -63,6 +73,12 @@ def command(
     the proxy asks; without both it is the official one. Everything passes as it is, streams chunk by chunk,
     keys too; no key is written.
 
+    With --chart each conversation is held against a chart or an agent, mined or written: where it leaves it,
+    standard error says at once, the reply in the log, and the list at the end. With --enforce a call that
+    the agent refuses does not reach COMMAND: text passes as it streams, calls wait until they are decided,
+    and the model reads why one was refused. A call that needs a person waits for `toolchart approve` or the
+    approvals page. What cannot be judged does not pass.
+
     COMMAND has the terminal, gets the signals and gives the exit code: 127 where it is not found, 126 where
     it cannot be run, 128 and the signal's number where a signal killed it. What was seen is printed on
     standard error at the end. Without COMMAND, --port serves the proxy to any program until Ctrl-C, and the
@@ -74,6 +90,7 @@ def command(
     \b
     Example:  toolchart watch -- python agent.py
               toolchart watch --openai http://127.0.0.1:8000/v1 -- node agent.mjs --fast
+              toolchart watch --chart agent.yaml --enforce -- python agent.py
               toolchart watch --port 9000
     """
     if not words and port is None:
@@ -81,6 +98,8 @@ def command(
             "Nothing is watched: name a command, as in `toolchart watch -- python agent.py`, "
             "or serve every program with --port."
         )
+    if enforce and chart is None:
+        raise click.UsageError("--enforce needs --chart: the agent or chart whose rules hold.")
     try:
         from toolchart.app.watch.watching import watch_command, watch_until_signal
     except ImportError as error:
@@ -89,9 +108,11 @@ def command(
     from toolchart.app.watch.child import CommandFailure
     from toolchart.app.watch.client_variables import check_hosts, list_settings, read_hosts
     from toolchart.app.watch.proxy import Proxy
+    from toolchart.app.watch.rules import load_rules
     from toolchart.app.watch.summary import ExchangeCounts, WatchSink, describe_watch, end_recording
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.runtime.clock import generate_conversation_id
+    from toolchart.engine.watching.enforcing import Enforcer
     from toolchart.engine.watching.recorder import TAG, Recorder
     from toolchart.providers.prices import load_price_table
 
@@ -101,14 +122,18 @@ def command(
     price_table, watch = load_price_table(prices, None), generate_conversation_id()
     own_tags = {**parse_tags(tags), TAG: watch}
     counts = ExchangeCounts()
+    replayer = load_rules(chart) if chart is not None else None
     with (
         open_listener("127.0.0.1", port or 0) as listener,
         closing(open_store(log, durable=durability != "normal")) as store,
     ):
         own_port = listener.getsockname()[1]
         check_hosts(hosts, own_port)
-        recorder = Recorder(store, own_tags, price_table, owner or "")
-        proxy = Proxy(hosts, WatchSink(counts, recorder))
+        recorder = Recorder(store, own_tags, price_table, owner or "", replayer=replayer, is_enforced=enforce)
+        if enforce and replayer is not None:
+            proxy = Proxy(hosts, counts, Enforcer(recorder, store, replayer))
+        else:
+            proxy = Proxy(hosts, WatchSink(counts, recorder))
 
         def print_start() -> None:
             address = f"http://127.0.0.1:{own_port}"
