@@ -44,6 +44,8 @@ def _judge_value(key: str, value: Any) -> Verdict:
         return HEAD
     if key == "tool_calls":
         return _judge_calls(value)
+    if key == "function_call" and isinstance(value, Mapping) and not any(value.values()):
+        return HEAD  # Snowflake has an empty one in each message
     if key == "content" and not isinstance(value, str):
         kinds = [read_object(part).get("type") for part in value] if isinstance(value, list) else [None]
         strange = next((kind for kind in kinds if kind not in _PLAIN_PARTS), "")
@@ -154,13 +156,15 @@ class ChatWire(Wire):
         for index, entry in enumerate(self._build_calls(body, calls)):
             yield write({"tool_calls": [{"index": index, **entry}]})
         end = write({}, "tool_calls" if calls else "stop")
-        if not body.get("usage"):
+        # Groq and Moonshot have the counts in places of their own.
+        counts = {key: body[key] for key in ("usage", "x_groq") if body.get(key)}
+        if choice_counts := _get_choice(body).get("usage"):
+            end["choices"][0]["usage"] = choice_counts
+        if self._counts_apart and counts:
             yield end
-        elif self._counts_apart:
-            yield end
-            yield {**head, "choices": [], "usage": body["usage"]}
+            yield {**head, "choices": [], **counts}
         else:
-            yield {**end, "usage": body["usage"]}
+            yield {**end, **counts}
         yield DONE
 
     def write_error(self, words: str) -> Json:
@@ -175,6 +179,10 @@ def _read_head(event: Json) -> Json:
     }
 
 
-def _get_message(body: Json) -> Json:
+def _get_choice(body: Json) -> Json:
     choices = read_list(body.get("choices"))
-    return read_object(read_object(choices[0]).get("message")) if choices else {}
+    return read_object(choices[0]) if choices else {}
+
+
+def _get_message(body: Json) -> Json:
+    return read_object(_get_choice(body).get("message"))
