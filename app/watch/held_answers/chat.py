@@ -39,13 +39,16 @@ def judge_message(message: Any) -> Verdict:
     return judge_all(_judge_value(key, value) for key, value in message.items())
 
 
+def _is_empty(value: Any) -> bool:
+    """Whether it says nothing: some hosts send all keys of all kinds of calls, with empty values."""
+    return not (any(value.values()) if isinstance(value, Mapping) else value)
+
+
 def _judge_value(key: str, value: Any) -> Verdict:
-    if not value or key == "role":
+    if _is_empty(value) or key == "role":
         return HEAD
     if key == "tool_calls":
         return _judge_calls(value)
-    if key == "function_call" and isinstance(value, Mapping) and not any(value.values()):
-        return HEAD  # Snowflake has an empty one in each message
     if key == "content" and not isinstance(value, str):
         kinds = [read_object(part).get("type") for part in value] if isinstance(value, list) else [None]
         strange = next((kind for kind in kinds if kind not in _PLAIN_PARTS), "")
@@ -61,8 +64,8 @@ def _judge_calls(calls: Any) -> Verdict:
             return tell_unknown("tool_calls")
         if call.get("type") not in (None, "", "function"):
             return tell_unknown(str(call["type"]))
-        if "custom" in call or not isinstance(call.get("function"), Mapping):
-            return tell_unknown("custom" if "custom" in call else "tool_calls")
+        if not _is_empty(call.get("custom")) or not isinstance(call.get("function"), Mapping):
+            return tell_unknown("custom" if call.get("custom") else "tool_calls")
     return CALL
 
 
@@ -107,8 +110,8 @@ class ChatWire(Wire):
         return verdict.join(HELD) if is_end else verdict
 
     def note(self, event: Json) -> None:
-        """Keep the head of the first chunk."""
-        self._head = self._head or _read_head(event)
+        """Keep the head of the first chunk that has a choice: Azure's very first one has no id."""
+        self._head = self._head or (_read_head(event) if event.get("choices") else {})
 
     def list_calls(self, body: Json) -> list[tuple[str, str, Json]]:
         """The calls of the first choice."""
@@ -173,10 +176,8 @@ class ChatWire(Wire):
 
 
 def _read_head(event: Json) -> Json:
-    return {
-        "object": "chat.completion.chunk",
-        **{key: value for key, value in event.items() if isinstance(value, str | int) and key != "choices"},
-    }
+    head = {key: value for key, value in event.items() if isinstance(value, str | int)}
+    return {**head, "object": "chat.completion.chunk"}
 
 
 def _get_choice(body: Json) -> Json:

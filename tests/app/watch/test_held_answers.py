@@ -809,9 +809,8 @@ def test_counts_of_chat_completions_stay(counts: Any, word: str | None) -> None:
     call = _chat({"tool_calls": [{"index": 0, "id": "c", "function": _FUNCTION}]})
     data = b"".join(write_event("chat", value) for value in [_chat({"content": "x"}), call, end])
     held = HeldStream("chat", TYPES["chat"])
-    seen = held.feed(data + b"data: [DONE]\n\n") + held.finish(
-        Reply(content="x", finish_reason="stop"), is_changed=True
-    )
+    seen = held.feed(data + b"data: [DONE]\n\n")
+    seen += held.finish(Reply(content="x", finish_reason="stop"), is_changed=True)
     reply = decode("chat", seen)
     assert describe(reply) == ("x", [])
     if word or "choices" not in counts:
@@ -858,3 +857,13 @@ def test_recorded_answers_pass_and_change(path: str) -> None:
                 again = decode(wire, seen, is_streamed=exchange.is_streamed)
                 assert describe(again) == describe(reply)
                 assert (again.usage, again.response_id) == (reply.usage, reply.response_id)
+
+
+def test_a_first_chunk_without_a_choice_is_no_head(url: str) -> None:
+    """Azure begins with a chunk that has neither id nor choice; what is added has the id of the others."""
+    first = {"id": "", "object": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": []}
+    data = write_event("chat", first) + write_stream(make_answer("chat", make_reply("chat")))
+    held = HeldStream("chat", TYPES["chat"])
+    seen = held.feed(data) + held.finish(Reply(content=TEXT + " No.", finish_reason="stop"), is_changed=True)
+    check_readers("chat", url, seen, (TEXT + " No.", []))
+    assert decode("chat", seen).response_id == decode("chat", data).response_id
