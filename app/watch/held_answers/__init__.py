@@ -107,7 +107,7 @@ class HeldStream:
         """Begin with an answer."""
         self._cutter = Cutter(has_lines=self._has_lines)
         self._accumulator = self._wire.make_accumulator()
-        self._can_read = True
+        self._can_read, self._is_done = True, False
         self._held: list[tuple[bytes, Any]] = []
         """Events that have not passed. Before anything else passes, heads wait among them: an answer of
         calls alone can then be replaced as a whole."""
@@ -154,6 +154,7 @@ class HeldStream:
 
     def _accumulate(self, event: Any) -> str:
         """Add an event to the whole answer; its text."""
+        self._is_done = self._is_done or event == DONE
         if not isinstance(event, dict) or not self._can_read:
             return ""
         try:
@@ -223,7 +224,7 @@ class HeldStream:
     def _build_body(self) -> Json:
         """The newest answer as a whole; empty where it cannot be read."""
         try:
-            body = self._accumulator.build_body() if self._can_read else {}
+            body = self._accumulator.build_body(self._is_done) if self._can_read else {}
         except ProviderError:
             return {}
         return body if isinstance(body, dict) else {}

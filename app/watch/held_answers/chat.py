@@ -39,8 +39,13 @@ def judge_message(message: Any) -> Verdict:
     return judge_all(_judge_value(key, value) for key, value in message.items())
 
 
+def _is_empty(value: Any) -> bool:
+    """Whether it says nothing: some hosts send all keys of all kinds of calls, with empty values."""
+    return not (any(value.values()) if isinstance(value, Mapping) else value)
+
+
 def _judge_value(key: str, value: Any) -> Verdict:
-    if not value or key == "role":
+    if _is_empty(value) or key == "role":
         return HEAD
     if key == "tool_calls":
         return _judge_calls(value)
@@ -59,8 +64,8 @@ def _judge_calls(calls: Any) -> Verdict:
             return tell_unknown("tool_calls")
         if call.get("type") not in (None, "", "function"):
             return tell_unknown(str(call["type"]))
-        if "custom" in call or not isinstance(call.get("function"), Mapping):
-            return tell_unknown("custom" if "custom" in call else "tool_calls")
+        if not _is_empty(call.get("custom")) or not isinstance(call.get("function"), Mapping):
+            return tell_unknown("custom" if call.get("custom") else "tool_calls")
     return CALL
 
 
@@ -105,8 +110,8 @@ class ChatWire(Wire):
         return verdict.join(HELD) if is_end else verdict
 
     def note(self, event: Json) -> None:
-        """Keep the head of the first chunk."""
-        self._head = self._head or _read_head(event)
+        """Keep the head of the first chunk that has a choice: Azure's very first one has no id."""
+        self._head = self._head or (_read_head(event) if event.get("choices") else {})
 
     def list_calls(self, body: Json) -> list[tuple[str, str, Json]]:
         """The calls of the first choice."""
@@ -154,13 +159,15 @@ class ChatWire(Wire):
         for index, entry in enumerate(self._build_calls(body, calls)):
             yield write({"tool_calls": [{"index": index, **entry}]})
         end = write({}, "tool_calls" if calls else "stop")
-        if not body.get("usage"):
+        # Groq and Moonshot have the counts in places of their own.
+        counts = {key: body[key] for key in ("usage", "x_groq") if body.get(key)}
+        if choice_counts := _get_choice(body).get("usage"):
+            end["choices"][0]["usage"] = choice_counts
+        if self._counts_apart and counts:
             yield end
-        elif self._counts_apart:
-            yield end
-            yield {**head, "choices": [], "usage": body["usage"]}
+            yield {**head, "choices": [], **counts}
         else:
-            yield {**end, "usage": body["usage"]}
+            yield {**end, **counts}
         yield DONE
 
     def write_error(self, words: str) -> Json:
@@ -169,12 +176,14 @@ class ChatWire(Wire):
 
 
 def _read_head(event: Json) -> Json:
-    return {
-        "object": "chat.completion.chunk",
-        **{key: value for key, value in event.items() if isinstance(value, str | int) and key != "choices"},
-    }
+    head = {key: value for key, value in event.items() if isinstance(value, str | int)}
+    return {**head, "object": "chat.completion.chunk"}
+
+
+def _get_choice(body: Json) -> Json:
+    choices = read_list(body.get("choices"))
+    return read_object(choices[0]) if choices else {}
 
 
 def _get_message(body: Json) -> Json:
-    choices = read_list(body.get("choices"))
-    return read_object(read_object(choices[0]).get("message")) if choices else {}
+    return read_object(_get_choice(body).get("message"))

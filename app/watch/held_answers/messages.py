@@ -70,7 +70,7 @@ class MessagesWire(Wire):
             case "ping":
                 known, verdict = (), HEAD
             case "message_delta":
-                known, verdict = ("usage",), HELD
+                known, verdict = ("usage", "context_management"), HELD
             case _:
                 known, verdict = (), HELD
         return verdict.join(tell_unknown(find_call_word(event, known)))
@@ -87,7 +87,8 @@ class MessagesWire(Wire):
     def judge_body(self, body: Json) -> Verdict:
         """What a whole message has."""
         content = body.get("content")
-        verdict = tell_unknown(find_call_word(body, ("content", "usage", "stop_reason")))
+        known = ("content", "usage", "stop_reason", "context_management")
+        verdict = tell_unknown(find_call_word(body, known))
         if content is not None and not isinstance(content, list):
             return tell_unknown("content that is no list")
         return verdict.join(judge_all(map(_judge_block, content or [])))

@@ -27,6 +27,8 @@ _HOST_ITEMS = frozenset(
         *("mcp_call", "mcp_list_tools", "compaction", "x_search_call"),
     }
 )
+_SEARCHES = ("tool_search_call", "tool_search_output")
+"""Items of searches that the host runs, or the program."""
 _PLAIN_PARTS = ("output_text", "text", "refusal", "reasoning_text", "summary_text")
 _PLAIN_STEMS = (
     *("response.content_part.", "response.output_text.", "response.refusal."),
@@ -49,7 +51,7 @@ def _judge_item(item: Any) -> Verdict:
     kind = read_object(item).get("type")
     if kind == "function_call":
         return CALL
-    if kind in _HOST_ITEMS or (kind == "tool_search_call" and item.get("execution") == "server"):
+    if kind in _HOST_ITEMS or (kind in _SEARCHES and item.get("execution") == "server"):
         return PLAIN
     if kind == "reasoning":
         return PLAIN.join(tell_unknown(find_call_word(item)))

@@ -20,8 +20,15 @@ class Accumulator(Protocol):
         """The deltas of one event."""
         ...
 
-    def build_body(self) -> Any:
-        """The body that an unstreamed answer would have had."""
+    def build_body(self, is_done: bool = False) -> Any:
+        """The body that an unstreamed answer would have had.
+
+        Args:
+            is_done: whether the stream has the mark of its end.
+
+        Raises:
+            ProviderError: it was cut.
+        """
         ...
 
 
