@@ -216,10 +216,7 @@ class EnforcedPassage(Passage):
         exchange = self.build_exchange()
         judging = asyncio.ensure_future(
             self._gate.judge(
-                exchange,
-                has_calls=held.has_calls,
-                unknown=held.unknown,
-                earlier_text=held.earlier_text,
+                exchange, has_calls=held.has_calls, unknown=held.unknown, earlier_text=held.earlier_text
             )
         )
         try:

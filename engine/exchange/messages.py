@@ -296,6 +296,11 @@ class EventBuilder:
         if not self._is_open:
             yield from self._open_turn(Message(role="user", content=""))
 
+    def cancel_turn(self, reason: str) -> Iterator[Event]:
+        """The event that ends an open turn in which calls wait for a person: they have no outcomes yet."""
+        self._open_calls, self._outcomes, self._is_open = {}, [], False
+        yield Cancelled(reason=reason)
+
     def end_turn(self, reason: str) -> Iterator[Event]:
         """The events that end an open turn."""
         self._interrupt_calls()

@@ -53,6 +53,7 @@ _POLL_S = 0.25
 _MOST_ASKS = 4
 """How often a host is asked again for one request of a program: a model may insist."""
 
+NOT_GIVEN = "the reply did not reach the program"
 PROGRAM_LEFT = "the program ended the exchange while a call waited for a decision"
 
 
@@ -255,6 +256,7 @@ class Enforcer:
             pending.asks += 1
             figures.asked_again += 1
             self._write(conversation)
+            pending.reply = None
             return Ruling(again=self._build_body(pending.placed.call, conversation))
         words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
         conversation.end(words)
@@ -359,8 +361,9 @@ class Enforcer:
         if pending is None:
             return
         conversation = pending.placed.conversation
-        if self._families.holds(conversation.id):
-            self._close(conversation, PROGRAM_LEFT)
+        if pending.reply is not None:  # it is recorded, and nobody gets it
+            reason = PROGRAM_LEFT if self._families.holds(conversation.id) else NOT_GIVEN
+            self._close(conversation, reason)
             self._recorder.abandon(conversation)
             return
         call = add_answer(pending.placed.call, exchange, self._recorder.prices)

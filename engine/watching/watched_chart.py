@@ -32,9 +32,15 @@ states:
     enter: review_calls
     transitions:
       - {event: reviewed, target: executing, cond: "undecided_calls == 0"}
-      - {event: reviewed}                          # some calls are held until a person decides
-      - {event: decided, target: executing, cond: "undecided_calls == 0"}
-      - {event: decided}
+      - {event: reviewed, target: awaiting_approval}
+      - {event: cancelled, target: given_up}
+      - {event: user_said}
+
+  awaiting_approval:                               # calls are held until a person decides
+    enter: ask_approval
+    transitions:
+      - {event: decided, cond: "undecided_calls > 0"}
+      - {event: decided, target: executing}
       - {event: cancelled, target: given_up}
       - {event: user_said}
 

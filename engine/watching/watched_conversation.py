@@ -14,7 +14,7 @@ from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
 from toolchart.engine.watching.watched_chart import load_watched_chart
-from toolchart.states.effects import CallModel, RunTools
+from toolchart.states.effects import AskApproval, CallModel, RunTools
 from toolchart.states.errors import ProviderError
 from toolchart.states.events import (
     Configured,
@@ -251,7 +251,9 @@ class WatchedConversation:
         Args:
             lease: as in `write`.
         """
-        self._add(self._events.end_turn(reason), self._replied_at or _parse_time(self._at))
+        is_asked = any(isinstance(effect, AskApproval) for effect in self.snapshot.open_effects)
+        ending = self._events.cancel_turn(reason) if is_asked else self._events.end_turn(reason)
+        self._add(ending, self._replied_at or _parse_time(self._at))
         self.write(lease)
 
     def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:

@@ -22,7 +22,7 @@ from toolchart.engine.watching.seen_calls import PROVIDERS
 from toolchart.providers.registry import create_body_builder
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
-from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 
 PATHS = {
@@ -159,6 +159,12 @@ class Program:
 def make_client() -> httpx2.AsyncClient:
     """A client that is no part of what is tested."""
     return httpx2.AsyncClient(timeout=WAIT_S, trust_env=False)
+
+
+def make_reply(*names: str, content: str | None = None) -> Reply:
+    """A reply that asks for these tools."""
+    calls = tuple(ToolCall(id="", name=name, arguments={"text": name}) for name in names)
+    return Reply(content=content, tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
 
 
 def name_host(wire: str) -> str:

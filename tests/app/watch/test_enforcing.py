@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from enforced_programs import Program, describe_tool, enforce, make_client, make_spec, name_host
+from enforced_programs import Program, describe_tool, enforce, make_client, make_reply, make_spec, name_host
 from foreign_loops import ENCODERS
 
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.messages import Reply, ToolCall
+from toolchart.states.messages import Reply
 from toolchart.testing.emulators import emulate_host
 
 NAMES = ("look_up", "book", "refund", "close", "shout")
@@ -26,12 +26,6 @@ SPEC = make_spec(
 
 STREAMS = pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 ALL_WIRES = pytest.mark.parametrize("wire", ENCODERS)
-
-
-def make_reply(*names: str, content: str | None = None) -> Reply:
-    """A reply that asks for these tools."""
-    calls = tuple(ToolCall(id="", name=name, arguments={"text": name}) for name in names)
-    return Reply(content=content, tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
 
 
 def find_forbidden(turns: list[list[tuple[str, Any]]]) -> list[str]:
