@@ -80,7 +80,8 @@ def list_recorded_lines(figures: WatchFigures) -> Iterator[str]:
         cost = "not known" if usage.cost is None else f"{usage.cost:.6f}"
         yield f"tokens: {usage.input or 0} in, {usage.output or 0} out; cost: {cost}"
     if figures.refused:
-        again = f"; the host asked again {figures.asked_again} times" if figures.asked_again else ""
+        times = "once" if figures.asked_again == 1 else f"{figures.asked_again} times"
+        again = f"; the host was asked again {times}" if figures.asked_again else ""
         yield f"refused: {_list_counts(figures.refused)}{again}"
     if figures.held:
         yield f"held for a person: {figures.held} {_count(figures.held, 'call')}"

@@ -35,6 +35,7 @@ from toolchart.engine.watching.held_families import HeldFamilies
 from toolchart.engine.watching.recorder import PlacedCall, Recorder
 from toolchart.engine.watching.seen_calls import SeenCall, add_answer, build_request_body, read_request
 from toolchart.engine.watching.watched_conversation import WatchedConversation
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import AskApproval, RunTools
 from toolchart.states.errors import IllegalEvent, ProviderError, SpecError, ToolchartError
 from toolchart.states.events import Cancelled, Decided, ToolFinished
@@ -125,9 +126,11 @@ class Enforcer:
     Args:
         recorder: whose thread does the work, and which enforces the same agent.
         replayer: of the agent.
+        options: those of `toolchart approve` for this agent and this log, as people are told them.
     """
 
-    def __init__(self, recorder: Recorder, store: Store, replayer: Replayer) -> None:
+    def __init__(self, recorder: Recorder, store: Store, replayer: Replayer, options: str = "") -> None:
+        self._options = options
         self._recorder = recorder
         self._store = store
         self._replayer = replayer
@@ -228,12 +231,10 @@ class Enforcer:
         self._write(conversation)
         self._recorder.figures.held += len(waiting.calls)
         for held in waiting.calls:
-            log.warning(
-                "conversation %s: %s waits for a decision: toolchart approve %s %s",
-                conversation.id,
-                held.name,
-                conversation.id,
-                held.id,
+            arguments = encode_canonical_text(held.arguments)
+            self._recorder.say(
+                f"{held.name} {arguments} waits for a decision:\n"
+                f"  toolchart approve {conversation.id} {held.id}{self._options}   (or with --deny)"
             )
         return None
 

@@ -103,6 +103,7 @@ class Recorder:
         store: is written by this recorder's thread alone.
         tags: of all conversations.
         prices: adds what replies cost, where their host does not say it.
+        say: told at once what whoever watches should know.
         replayer: of the agent that conversations are held against.
         is_enforced: whether calls that this agent refuses do not run.
     """
@@ -114,10 +115,12 @@ class Recorder:
         prices: PriceTable | None = None,
         owner: str = "",
         *,
+        say: Callable[[str], None] = log.warning,
         replayer: Replayer | None = None,
         is_enforced: bool = False,
     ) -> None:
         self.figures = WatchFigures()
+        self.say = say
         self._replayer = replayer
         self._is_enforced = is_enforced
         self._followers: dict[str, Follower] = {}
@@ -247,8 +250,6 @@ class Recorder:
         if place.others and place.sign != "new":
             marks.append(NOT_CERTAIN.format(others=", ".join(place.others)))
             figures.uncertain += 1
-        figures.calls += 1
-        figures.models[call.model] += 1
         known = place.known if place.sign in ("goes on", "asks again") else 0
         self._groups.note_request(
             conversation.id,
@@ -294,6 +295,8 @@ class Recorder:
         """
         call, conversation, figures = placed.call, placed.conversation, self.figures
         follower = self._followers.get(conversation.id)
+        figures.calls += 1
+        figures.models[call.model] += 1
         figures.failed += call.reply is None
         with self._keep_rest(conversation):
             reply = conversation.answer(call, follower.judge if follower is not None else None)
@@ -327,7 +330,7 @@ class Recorder:
         self.figures.departures.append(departure)
         words = LEAVES.format(state=departure.state, reason=departure.reason)
         conversation.mark(words)
-        log.warning("conversation %s, turn %d: %s", departure.conversation, departure.turn, words)
+        self.say(f"conversation {departure.conversation}, turn {departure.turn}: {words}")
 
     def _follow(self, conversation: WatchedConversation, place: Place, messages: Sequence[Message]) -> None:
         """Hold a new conversation against the agent; one that goes on from another, from where that is."""

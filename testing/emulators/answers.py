@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.shared.host_rows import HostRow, Wire
 from toolchart.states.messages import Reply, ToolCall
-from toolchart.testing.emulators.checks import RequestView
+from toolchart.testing.emulators.checks import OfferedTool, RequestView
 from toolchart.testing.emulators.facts import ErrorForm, get_facts
 
 Json = dict[str, Any]
@@ -24,14 +25,29 @@ SIGNATURE_START = "emulated"
 
 
 def make_reply(view: RequestView) -> Reply:
-    """The reply by rule: a call of the forced tool or the first one, and after its result an answer."""
-    if view.tools and view.choice != "none" and not view.has_results:
-        tool = next((tool for tool in view.tools if tool.name == view.forced_name), view.tools[0])
+    """The reply by rule: a call of each tool that the user names, one after the other; where none is named, a
+    call of the first one, or of the one that is forced. After their results an answer."""
+    named = find_named_tools(view)
+    if named:
+        tool = next(iter(named[view.called :]), None)
+    elif view.has_results:
+        tool = None
+    else:
+        tool = next(
+            (tool for tool in view.tools if tool.name == view.forced_name), next(iter(view.tools), None)
+        )
+    if tool is not None and view.choice != "none":
         arguments = make_value(tool.schema if isinstance(tool.schema, Mapping) else {})
         call = ToolCall(id="", name=tool.name, arguments=arguments if isinstance(arguments, dict) else {})
         return Reply(tool_calls=(call,), finish_reason="tool_calls")
     schema = find_answer_schema(view.body)
     return Reply(content="Done." if schema is None else json.dumps(make_value(schema)), finish_reason="stop")
+
+
+def find_named_tools(view: RequestView) -> list[OfferedTool]:
+    """The tools that the user has named last, in that order, each as often as it stands there."""
+    tools = {tool.name: tool for tool in view.tools}
+    return [tools[word] for word in re.findall(r"[\w-]+", view.said) if word in tools]
 
 
 def find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:

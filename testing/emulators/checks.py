@@ -93,6 +93,34 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
                 return False
         return False
 
+    @property
+    def said(self) -> str:
+        """The text that the user said last."""
+        entry = next((each for each in reversed(self.entries) if _is_said(each)), None)
+        return " ".join(_iterate_texts(entry.wire)) if entry is not None else ""
+
+    @property
+    def called(self) -> int:
+        """How many calls there are since then."""
+        said = [index for index, each in enumerate(self.entries) if _is_said(each)]
+        return sum(len(each.calls) for each in self.entries[said[-1] if said else 0 :])
+
+
+def _is_said(entry: Entry) -> bool:
+    return entry.role == "user" and not entry.results
+
+
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """The texts of a message."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _iterate_texts(each)
+    elif isinstance(value, Mapping):
+        for key in ("text", "content", "parts"):
+            yield from _iterate_texts(value.get(key))
+
 
 def read_view(wire: Wire, body: Body, model: str = "") -> RequestView:
     """The view of a request.

@@ -67,8 +67,9 @@ ScriptedAnswer = Reply | ProviderError
 class Emulator:
     """A running stand-in of one host.
 
-    It answers from its script, and when that is empty by a rule: it calls the first tool once in a turn, and
-    then answers. A request that the host refuses uses nothing of the script.
+    It answers from its script, and when that is empty by a rule: it calls the tools that the user names, one
+    after the other, or else the first one once, and then answers. A request that the host refuses uses
+    nothing of the script.
     """
 
     def __init__(self, row: HostRow, model: str, script: Iterable[ScriptedAnswer] = ()) -> None:

@@ -21,9 +21,9 @@ from toolchart.testing.emulators.server import MODELS, emulate_host, list_emulat
 def command(host: str | None, port: int, model: str | None, as_json: bool) -> int:
     """Serve an emulator of HOST on 127.0.0.1 until it is stopped; without HOST, list those there are.
 
-    It calls the first tool that is offered once in a turn, and then answers. What the host is known to refuse
-    gets the host's own error, and each refusal is printed with who says so. What is only told is answered,
-    with a warning.
+    It calls the tools that the newest message names, one after the other, or else the first one once, and
+    then answers. What the host is known to refuse gets the host's own error, and each refusal is printed with
+    who says so. What is only told is answered, with a warning.
 
     \b
     Example:  toolchart emulate

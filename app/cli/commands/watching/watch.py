@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from contextlib import closing
 
 import click
@@ -33,11 +34,7 @@ from toolchart.states.errors import explain_import_fault
 @click.option("--gemini", metavar="URL", help="The host for Gemini's API, without a version.")
 @click.option("--ollama", metavar="URL", help="The host for Ollama's API.")
 @click.option("--prices", metavar="FILE", help="A price table: adds the cost, where a host does not say it.")
-@click.option(
-    "--chart",
-    metavar="CHART",
-    help="A chart or an agent: says where a program leaves it, now and at the end.",
-)
+@click.option("--chart", metavar="CHART", help="A chart or an agent: says where a program leaves it.")
 @click.option(
     "--enforce", is_flag=True, help="Let only those calls reach the program that the agent of --chart allows."
 )
@@ -129,9 +126,15 @@ def command(
     ):
         own_port = listener.getsockname()[1]
         check_hosts(hosts, own_port)
-        recorder = Recorder(store, own_tags, price_table, owner or "", replayer=replayer, is_enforced=enforce)
+        recorder = Recorder(
+            *(store, own_tags, price_table, owner or ""),
+            say=lambda text: print_notice(f"toolchart: {text}"),
+            replayer=replayer,
+            is_enforced=enforce,
+        )
         if enforce and replayer is not None:
-            proxy = Proxy(hosts, counts, Enforcer(recorder, store, replayer))
+            options = f" --spec {shlex.quote(chart or '')}{f' --log {shlex.quote(log)}' if log else ''}"
+            proxy = Proxy(hosts, counts, Enforcer(recorder, store, replayer, options))
         else:
             proxy = Proxy(hosts, WatchSink(counts, recorder))
 
