@@ -77,7 +77,8 @@ class ResponsesWire(Wire):
     names_events = True
 
     def __init__(self) -> None:
-        self._has_started = False
+        self._response: Json = {}
+        """As the first event had it, if that has passed."""
         self._number = 0
         """The next `sequence_number`."""
         self._next = 0
@@ -122,7 +123,7 @@ class ResponsesWire(Wire):
         index = index if isinstance(index, int) else self._next
         match event.get("type"):
             case "response.created":
-                self._has_started = True
+                self._response = read_object(event.get("response"))
             case "response.output_item.added" if isinstance(event.get("item"), Mapping):
                 self._items[index], self._open[index] = event["item"], {}
                 self._next = max(self._next, index + 1)
@@ -176,7 +177,8 @@ class ResponsesWire(Wire):
             self._number += 1
 
     def _write_events(self, body: Json, text: str, calls: Sequence[ToolCall]) -> Iterator[Json]:
-        if not self._has_started:
+        body = body or self._response  # where the answer was cut
+        if not self._response:
             start = {**body, "status": "in_progress", "output": [], "usage": None}
             yield {"type": "response.created", "response": start}
         for index, texts in self._open.items():
