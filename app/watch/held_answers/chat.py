@@ -52,7 +52,8 @@ def _judge_value(key: str, value: Any) -> Verdict:
     if key == "content" and not isinstance(value, str):
         kinds = [read_object(part).get("type") for part in value] if isinstance(value, list) else [None]
         strange = next((kind for kind in kinds if kind not in _PLAIN_PARTS), "")
-        return PLAIN.join(tell_unknown(strange if isinstance(strange, str) else "content that is no text"))
+        words = strange if isinstance(strange, str) else "content that is no text"
+        return PLAIN.join(tell_unknown(words or find_call_word(value)))
     if key == "function_call" or (key not in _PLAIN_KEYS and isinstance(value, Mapping | list)):
         return tell_unknown(key)
     return PLAIN.join(tell_unknown(find_call_word({key: value})))

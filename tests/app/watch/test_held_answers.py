@@ -570,6 +570,7 @@ UNKNOWN: list[tuple[str, Any]] = [
     ("chat", _chat({"new_calls": [{"name": SECRET}]})),
     ("chat", _chat({"content": [{"type": "tool_use", "name": SECRET}]})),
     ("chat", _chat({"content": {"name": SECRET}})),
+    ("chat", _chat({"content": [{"type": "text", "text": "x", "tool_calls": [SECRET]}]})),
     ("chat", _chat(SECRET)),
     ("chat", {"choices": {"0": {"delta": {"tool_calls": [_FUNCTION]}}}}),
     ("chat", {"choices": [], "x": {"tool_calls": [_FUNCTION]}}),
