@@ -177,7 +177,10 @@ class HeldStream:
 
     @property
     def unknown(self) -> str:
-        """What in it may be a call and is none that the decoders read, in words; empty for none."""
+        """What in it may be a call and is none that the decoders read, in words; empty for none.
+
+        Of a body (see `content_type`) it means nothing before the end: half a body is no JSON.
+        """
         return self._judge_so_far().unknown
 
     @property

@@ -24,7 +24,7 @@ from toolchart.states.messages import Reply, ToolCall
 
 _PLAIN_KEYS = frozenset(
     {
-        *("role", "content", "refusal", "reasoning", "reasoning_content", "reasoning_details", "thinking"),
+        *("content", "refusal", "reasoning", "reasoning_content", "reasoning_details", "thinking"),
         *("audio", "annotations", "images", "citations", "name", "executed_tools"),
         *("provider_specific_fields", "extra_content"),
     }
@@ -45,14 +45,15 @@ def _is_empty(value: Any) -> bool:
 
 
 def _judge_value(key: str, value: Any) -> Verdict:
-    if _is_empty(value) or key == "role":
+    if _is_empty(value) or (key == "role" and isinstance(value, str)):
         return HEAD
     if key == "tool_calls":
         return _judge_calls(value)
     if key == "content" and not isinstance(value, str):
         kinds = [read_object(part).get("type") for part in value] if isinstance(value, list) else [None]
         strange = next((kind for kind in kinds if kind not in _PLAIN_PARTS), "")
-        return PLAIN.join(tell_unknown(strange if isinstance(strange, str) else "content that is no text"))
+        words = strange if isinstance(strange, str) else "content that is no text"
+        return PLAIN.join(tell_unknown(words or find_call_word(value)))
     if key == "function_call" or (key not in _PLAIN_KEYS and isinstance(value, Mapping | list)):
         return tell_unknown(key)
     return PLAIN.join(tell_unknown(find_call_word({key: value})))
@@ -101,7 +102,7 @@ class ChatWire(Wire):
     def _judge_choice(self, choice: Any) -> Verdict:
         if not isinstance(choice, Mapping):
             return tell_unknown("a choice that is no object")
-        verdict = tell_unknown(find_call_word(choice, ("delta", "message", "finish_reason", "usage")))
+        verdict = tell_unknown(find_call_word(choice, ("delta", "message", "usage")))
         for key in ("delta", "message"):
             verdict = verdict.join(judge_message(choice.get(key)))
         if not verdict.is_plain and choice.get("index") not in (None, 0) and not verdict.unknown:

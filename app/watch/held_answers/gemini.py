@@ -35,7 +35,8 @@ def _judge_part(part: Any) -> Verdict:
     if not isinstance(part, Mapping):
         return tell_unknown("a part that is no object")
     strange = next((key for key in part if key not in _PLAIN_PARTS and key != "functionCall"), "")
-    if strange or not isinstance(part.get("text") or "", str):
+    texts = [part.get(key) for key in ("text", "thought", "thoughtSignature")]
+    if strange or any(isinstance(text, Mapping | list) for text in texts):
         return tell_unknown(strange or "a text that is none")
     if "functionCall" not in part:
         return PLAIN if part else HEAD
@@ -76,7 +77,8 @@ class GeminiWire(Wire):
         if not isinstance(candidate, Mapping) or not isinstance(content, Mapping):
             return tell_unknown("a candidate of another form")
         verdict = tell_unknown(
-            find_call_word(candidate, ("content", "finishReason"))
+            find_call_word(candidate, ("content",))
+            or find_call_word(content, ("parts",))
             or next((key for key in content if key not in ("parts", "role")), "")
         )
         parts = content.get("parts")

@@ -13,6 +13,7 @@ from toolchart.app.watch.held_answers.reading import (
     Verdict,
     find_call_word,
     judge_all,
+    read_kind,
     read_list,
     read_object,
     tell_unknown,
@@ -27,14 +28,14 @@ _PLAIN_DELTAS = ("text_delta", "thinking_delta", "signature_delta", "citations_d
 
 
 def _judge_block(block: Any) -> Verdict:
-    kind = read_object(block).get("type")
+    kind = read_kind(block)
     if kind == "tool_use":
         return CALL
-    if kind in _HOST_CALLS or (isinstance(kind, str) and kind.endswith("_tool_result")):
+    if kind in _HOST_CALLS or kind.endswith("_tool_result"):
         return PLAIN
     if kind in _PLAIN_BLOCKS:
         return PLAIN.join(tell_unknown(find_call_word(block, ("citations",))))
-    return tell_unknown(str(kind) if kind else "a block without a type")
+    return tell_unknown(kind or "a block without a type")
 
 
 class MessagesWire(Wire):
@@ -43,7 +44,7 @@ class MessagesWire(Wire):
     names_events = True
 
     def __init__(self) -> None:
-        self._kinds: dict[Any, Any] = {}
+        self._kinds: dict[str, str] = {}
         """Types of the blocks that have begun, by index."""
         self._has_started = False
         self._next = 0
@@ -60,8 +61,8 @@ class MessagesWire(Wire):
                 self._kinds.clear()
                 known, verdict = ("message",), self.judge_body(event["message"])
             case "content_block_start":
-                block = read_object(event.get("content_block"))
-                self._kinds[str(event.get("index"))] = block.get("type")
+                block = event.get("content_block")
+                self._kinds[str(event.get("index"))] = read_kind(block)
                 known, verdict = ("content_block",), _judge_block(block)
             case "content_block_delta":
                 known, verdict = ("delta",), self._judge_delta(event)
@@ -76,18 +77,18 @@ class MessagesWire(Wire):
         return verdict.join(tell_unknown(find_call_word(event, known)))
 
     def _judge_delta(self, event: Json) -> Verdict:
-        delta = read_object(event.get("delta"))
-        if delta.get("type") in _PLAIN_DELTAS:
+        delta, kind = event.get("delta"), read_kind(event.get("delta"))
+        if kind in _PLAIN_DELTAS:
             return PLAIN.join(tell_unknown(find_call_word(delta, ("citation",))))
         block = self._kinds.get(str(event.get("index")))
-        if delta.get("type") == "input_json_delta" and block in ("tool_use", *_HOST_CALLS):
+        if kind == "input_json_delta" and block in ("tool_use", *_HOST_CALLS):
             return HELD if block == "tool_use" else PLAIN
-        return tell_unknown(str(delta.get("type") or "a delta without a type"))
+        return tell_unknown(kind or "a delta without a type")
 
     def judge_body(self, body: Json) -> Verdict:
         """What a whole message has."""
         content = body.get("content")
-        known = ("content", "usage", "stop_reason", "context_management")
+        known = ("content", "usage", "context_management")
         verdict = tell_unknown(find_call_word(body, known))
         if content is not None and not isinstance(content, list):
             return tell_unknown("content that is no list")

@@ -58,7 +58,16 @@ def judge_all(verdicts: Iterator[Verdict]) -> Verdict:
     return joined
 
 
-_CALL_WORDS = ("toolcall", "functioncall", "tooluse", "customtool", "shellcall", "applypatch", "computercall")
+_CALL_WORDS = (
+    "toolcall",
+    "functioncall",
+    "tooluse",
+    "customtool",
+    "shellcall",
+    "applypatch",
+    "computercall",
+    "partialjson",
+)
 _NOT_LETTERS = re.compile(r"[^a-z]")
 
 
@@ -87,6 +96,12 @@ def find_call_word(value: Any, known: Collection[str] = ()) -> str:
 def read_list(value: Any) -> list[Any]:
     """The list; empty for any other value."""
     return value if isinstance(value, list) else []
+
+
+def read_kind(value: Any) -> str:
+    """The type that an object says it has; empty for none, and for what is no text."""
+    kind = read_object(value).get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def read_object(value: Any) -> dict[str, Any]:

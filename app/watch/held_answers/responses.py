@@ -13,6 +13,7 @@ from toolchart.app.watch.held_answers.reading import (
     Verdict,
     find_call_word,
     judge_all,
+    read_kind,
     read_list,
     read_object,
     tell_unknown,
@@ -48,7 +49,7 @@ _ECHOES = (
 def _judge_item(item: Any) -> Verdict:
     if item is None:
         return HEAD
-    kind = read_object(item).get("type")
+    kind = read_kind(item)
     if kind == "function_call":
         return CALL
     if kind in _HOST_ITEMS or (kind in _SEARCHES and item.get("execution") == "server"):
@@ -56,7 +57,7 @@ def _judge_item(item: Any) -> Verdict:
     if kind == "reasoning":
         return PLAIN.join(tell_unknown(find_call_word(item)))
     if kind != "message":
-        return tell_unknown(str(kind) if kind else "an item without a type")
+        return tell_unknown(kind or "an item without a type")
     parts = item.get("content")
     if parts is not None and not isinstance(parts, list):
         return tell_unknown("content that is no list")
@@ -65,9 +66,9 @@ def _judge_item(item: Any) -> Verdict:
 
 
 def _judge_part(part: Any) -> Verdict:
-    kind = read_object(part).get("type")
+    kind = read_kind(part)
     if kind not in _PLAIN_PARTS:
-        return tell_unknown(str(kind) if kind else "a part without a type")
+        return tell_unknown(kind or "a part without a type")
     return PLAIN.join(tell_unknown(find_call_word(part)))
 
 
@@ -77,7 +78,8 @@ class ResponsesWire(Wire):
     names_events = True
 
     def __init__(self) -> None:
-        self._has_started = False
+        self._response: Json = {}
+        """As the first event had it, if that has passed."""
         self._number = 0
         """The next `sequence_number`."""
         self._next = 0
@@ -94,7 +96,9 @@ class ResponsesWire(Wire):
         """What an event is."""
         kind = str(event.get("type"))
         if kind in _BEGINNINGS or kind in _ENDS:
-            verdict = self.judge_body(read_object(event.get("response")))
+            response = event.get("response") or {}
+            verdict = tell_unknown("" if isinstance(response, dict) else "a response that is no object")
+            verdict = verdict.join(self.judge_body(read_object(response)))
             verdict = verdict.join(tell_unknown(find_call_word(event, ("response",))))
             return verdict.join(HELD) if kind in _ENDS else verdict
         if kind in ("response.output_item.added", "response.output_item.done"):
@@ -122,7 +126,7 @@ class ResponsesWire(Wire):
         index = index if isinstance(index, int) else self._next
         match event.get("type"):
             case "response.created":
-                self._has_started = True
+                self._response = read_object(event.get("response"))
             case "response.output_item.added" if isinstance(event.get("item"), Mapping):
                 self._items[index], self._open[index] = event["item"], {}
                 self._next = max(self._next, index + 1)
@@ -176,7 +180,8 @@ class ResponsesWire(Wire):
             self._number += 1
 
     def _write_events(self, body: Json, text: str, calls: Sequence[ToolCall]) -> Iterator[Json]:
-        if not self._has_started:
+        body = body or self._response  # where the answer was cut
+        if not self._response:
             start = {**body, "status": "in_progress", "output": [], "usage": None}
             yield {"type": "response.created", "response": start}
         for index, texts in self._open.items():

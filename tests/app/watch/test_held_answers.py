@@ -477,6 +477,62 @@ def test_a_second_answer_continues_the_first(
         assert seen == data
 
 
+@pytest.mark.parametrize("wire", ["messages", "responses"])
+@pytest.mark.parametrize("asks_again", [False, True], ids=["", "asked again"])
+def test_what_is_open_is_closed(wire: str, asks_again: bool, url: str) -> None:
+    """A block or an item that had not ended when the rest was held ends before what is written."""
+    frames = write_stream(make_answer(wire, make_reply(wire))).split(b"\n\n")
+    ends = (b"content_block_stop", b"output_item.done")
+    first = next(number for number, frame in enumerate(frames) if any(end in frame for end in ends))
+    data = b"\n\n".join([*frames[:first], *frames[first + 1 :]])
+    held = HeldStream(wire, TYPES[wire])
+    passed = feed(held, data)
+    reply = Reply(content=TEXT, tool_calls=(make_call(wire, 1),), finish_reason="tool_calls")
+    expected = describe(reply)
+    if asks_again:
+        held.ask_again()
+        held.feed(write_stream(make_answer(wire, make_reply(wire), number=2)))
+        expected = (TEXT + TEXT, expected[1])
+    skipped = [read_responses_helper] if asks_again else []
+    check_readers(wire, url, passed + held.finish(reply, is_changed=True), expected, skipped=skipped)
+
+
+def test_a_block_of_a_dropped_answer_is_forgotten() -> None:
+    """Input of a block that this answer has not begun is unknown, whatever an answer before it had there."""
+    held = HeldStream("messages", TYPES["messages"])
+    held.feed(write_event("messages", {**_block("tool_use"), "index": 1}))
+    held.feed(write_event("messages", _block("server_tool_use")))
+    held.ask_again()
+    delta = {"type": "input_json_delta", "partial_json": SECRET}
+    assert (
+        held.feed(write_event("messages", {"type": "content_block_delta", "index": 0, "delta": delta})) == b""
+    )
+    assert held.unknown
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_answer_that_was_cut_can_be_replaced(wire: str, url: str) -> None:
+    """Where the host broke off, what has passed and what is written are a whole answer all the same."""
+    data = write_stream(make_answer(wire, make_reply(wire)))
+    held = HeldStream(wire, TYPES[wire])
+    passed = feed(held, data[: data.index(b"tool_0") + 9])
+    assert passed
+    reply = Reply(content=TEXT + " No.", finish_reason="stop")
+    check_readers(wire, url, passed + held.finish(reply, is_changed=True), describe(reply))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_arguments_that_count_are_the_decided_ones(wire: str) -> None:
+    """Where a call still has the text of its old arguments, the new ones are written."""
+    call = make_call(wire, 0, new=1)
+    old = ToolCall(id=call.id, native_id=call.id, name=call.name, arguments=call.arguments, raw='{"old": 1}')
+    held = HeldStream(wire, TYPES[wire])
+    data = feed(held, write_stream(make_answer(wire, make_reply(wire))))
+    data += held.finish(Reply(content=TEXT, tool_calls=(old,), finish_reason="tool_calls"), is_changed=True)
+    assert decode(wire, data).tool_calls[0].arguments == {"new": 1}
+    assert b"old" not in data
+
+
 # -- unknown ---------------------------------------------------------------------------------------
 
 
@@ -514,6 +570,13 @@ UNKNOWN: list[tuple[str, Any]] = [
     ("chat", _chat({"new_calls": [{"name": SECRET}]})),
     ("chat", _chat({"content": [{"type": "tool_use", "name": SECRET}]})),
     ("chat", _chat({"content": {"name": SECRET}})),
+    ("chat", _chat({"role": {"tool_calls": SECRET}})),
+    ("responses", {"type": "response.output_item.added", "item": {"type": [SECRET]}}),
+    ("responses", {"type": "response.created", "response": [{"output": SECRET}]}),
+    ("messages", {"type": "content_block_start", "index": [], "content_block": {"type": {"name": SECRET}}}),
+    ("gemini", _parts({"text": "x", "thought": {"name": SECRET}})),
+    ("gemini", {"candidates": [{"content": {"role": {"functionCall": SECRET}, "parts": []}}]}),
+    ("chat", _chat({"content": [{"type": "text", "text": "x", "tool_calls": [SECRET]}]})),
     ("chat", _chat(SECRET)),
     ("chat", {"choices": {"0": {"delta": {"tool_calls": [_FUNCTION]}}}}),
     ("chat", {"choices": [], "x": {"tool_calls": [_FUNCTION]}}),
