@@ -116,6 +116,8 @@ class _Pending(msgspec.Struct, kw_only=True):
     """The host's newest, once it is recorded."""
     earlier_text: str = ""
     """What the program has got of earlier replies to this request."""
+    earlier_ids: tuple[str, ...] = ()
+    """The ids of these replies."""
     asks: int = 0
     """How often the host was asked again."""
 
@@ -258,6 +260,7 @@ class Enforcer:
             figures.asked_again += 1
             self._write(conversation)
             pending.reply = None
+            pending.earlier_ids = (*pending.earlier_ids, reply.response_id or "")
             return Ruling(again=self._build_body(pending.placed.call, conversation))
         words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
         conversation.end(words)
@@ -301,7 +304,8 @@ class Enforcer:
         conversation = pending.placed.conversation
         self._write(conversation)
         text = f"{pending.earlier_text}{reply.content or ''}" or reply.content
-        self._recorder.note_shown(pending.placed, replace(reply, content=text), pending.exchange)
+        shown = replace(reply, content=text)
+        self._recorder.note_shown(pending.placed, shown, pending.exchange, pending.earlier_ids)
         del self._pending[pending.exchange.number]
         return Ruling(reply=reply, is_changed=is_changed)
 

@@ -313,17 +313,22 @@ class Recorder:
         figures.usage = figures.usage.plus(reply.usage)
         return reply
 
-    def note_shown(self, placed: PlacedCall, reply: Reply, exchange: Exchange) -> None:
+    def note_shown(
+        self, placed: PlacedCall, reply: Reply, exchange: Exchange, other_ids: Iterable[str] = ()
+    ) -> None:
         """Take note of the reply that the program gets: with it, it goes on.
 
         Args:
             exchange: with what the host has answered.
+            other_ids: of earlier responses, by one of which the program may know the reply.
         """
         conversation = placed.conversation
         message = conversation.add_shown(reply)
         self._groups.note_reply(conversation.id, message, _list_known_calls(message))
+        for response_id in (reply.response_id, *other_ids):
+            if response_id:
+                self._by_response[response_id] = conversation.id, len(conversation.messages)
         if reply.response_id:
-            self._by_response[reply.response_id] = conversation.id, len(conversation.messages)
             self._items |= list_items(exchange)
 
     def _note_departure(self, conversation: WatchedConversation, departure: Departure) -> None:

@@ -205,7 +205,8 @@ class HeldStream:
 
         Unless `is_changed`, the held bytes as they came, if no other answer has passed in part. Else events
         with which the program's client sees the text that has passed, `reply.content` (what of it has not
-        passed yet), exactly `reply.tool_calls`, and an end with the newest usage.
+        passed yet), exactly `reply.tool_calls`, and an end with the newest usage. The id of a response is the
+        one that the program knows: that of the first answer, where the host was asked again.
 
         Raises:
             ValueError: a body is to be changed, and is no answer.

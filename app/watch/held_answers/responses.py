@@ -203,7 +203,9 @@ class ResponsesWire(Wire):
             self._items[self._next] = item
             self._next += 1
         output = [item for _, item in sorted(self._items.items())]
-        yield {"type": "response.completed", "response": _complete(body, output)}
+        # A response has one id from its first event to its last: that of the SDK's helper raises else.
+        shown = {**body, "id": self._response["id"]} if self._response.get("id") else body
+        yield {"type": "response.completed", "response": _complete(shown, output)}
 
     def write_error(self, words: str) -> Json:
         """The event of an error. The SDK raises at its inner one, which OpenAI sends too."""
