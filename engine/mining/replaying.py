@@ -249,6 +249,18 @@ class ReplayedRun:
         """Whether the agent asks its model next."""
         return not self.snapshot.is_over and self._find(CallModel, Wait) is not None
 
+    def list_open_calls(self) -> list[ToolCall]:
+        """The calls that run, with their ids here."""
+        return [each.call for each in self.snapshot.calls if each.outcome is None]
+
+    def name_call(self, call_id: str, own_id: str) -> None:
+        """Take note that a call of the recording is one that is there already.
+
+        Args:
+            own_id: its id here.
+        """
+        self._ids[call_id] = own_id
+
     def has_open_call(self, call_id: str) -> bool:
         """Whether a call has no outcome yet, by its id in the recording."""
         open_call = self.snapshot.calls.find(self._ids.get(call_id, call_id))

@@ -10,13 +10,15 @@ enforced, a turn that has left the agent gets no call through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from toolchart.engine.mining.replaying import Replayer, Stopped
 from toolchart.engine.mining.traces import TracedCall
 from toolchart.engine.watching.watched_conversation import OTHER_PROMPT
+from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     Cancelled,
@@ -29,6 +31,7 @@ from toolchart.states.events import (
     TurnStarted,
     Verdict,
 )
+from toolchart.states.messages import ToolCall
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +89,23 @@ class Follower:
 
     def end_repetition(self) -> None:
         """From here on, what comes is new."""
+        if not self._is_repeated:
+            return
         self._is_repeated = False
+        for call in self._run.list_open_calls():  # the program goes on, so it waits for none of them
+            result = {"success": False, "error": NO_RESULT, "tool_name": call.name, "execution_time_ms": 0.0}
+            outcome = ToolFinished(call_id=call.id, outcome="interrupted", result=result, shown=NO_RESULT)
+            self._compare(partial(self._run.feed, outcome, []))
+
+    def _find_repeated(self, calls: Iterable[ToolCall]) -> None:
+        """Tell which calls of the other conversation these are: hosts may give them no ids, or others."""
+        open_calls = self._run.list_open_calls()
+        for call in calls:
+            same = [each for each in open_calls if _is_same(each, call)]
+            if same:
+                found = next((each for each in same if each.id == call.id), same[0])
+                open_calls.remove(found)
+                self._run.name_call(call.id, found.id)
 
     @property
     def wants_model(self) -> bool:
@@ -138,6 +157,8 @@ class Follower:
                 self._compare(lambda: self._run.start_turn(event))
             case Replied() if self._is_judged or self._is_repeated:
                 self._reply, self._is_judged = None, False
+                if self._is_repeated:
+                    self._find_repeated(event.reply.tool_calls)
             case Replied() if event.reply.tool_calls:
                 self._reply = event
             case Replied():
@@ -172,6 +193,10 @@ class Follower:
                     reason=self.problem,
                 )
             )
+
+
+def _is_same(one: ToolCall, other: ToolCall) -> bool:
+    return (one.name, one.arguments) == (other.name, other.arguments)
 
 
 def _require_run(replied: Replied, verdicts: tuple[Verdict, ...]) -> None:

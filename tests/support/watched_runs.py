@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -172,10 +172,12 @@ def run_program(command: list[str], folder: Path, *scenarios: str) -> tuple[str,
     return process.stdout, host
 
 
-def watch_program(command: list[str], folder: Path, log: Path, *scenarios: str) -> tuple[str, ScenarioHost]:
-    """As `run_program`, under a watch that writes a log."""
-    words = [sys.executable, "-c", START, "watch", "--log", str(log), "--", *command]
-    return run_program(words, folder, *scenarios)
+def watch_program(
+    command: list[str], folder: Path, log: Path, options: Sequence[str] = ()
+) -> tuple[str, ScenarioHost]:
+    """As `run_program`, under a watch with these options that writes a log."""
+    words = [sys.executable, "-c", START, "watch", "--log", str(log), *options, "--", *command]
+    return run_program(words, folder)
 
 
 def measure(host: ScenarioHost, store: Store) -> Measures:

@@ -19,7 +19,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import pytest
+from watch_page import follow_page
 from watched_runs import (
+    ENVIRONMENTS,
     MEASURES,
     PROGRAMS,
     VARIABLE,
@@ -48,11 +50,70 @@ def test_what_a_program_of_a_framework_asks_is_grouped_as_it_was(name: str, tmp_
     assert measures.marked <= PROGRAMS[name].most_marked
 
 
-def watch(command: list[str], folder: Path) -> Measures:
-    """Run a program alone and watched, and measure what was recorded."""
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_keeps_the_rules_notices_none(name: str, tmp_path: Path) -> None:
+    """Under `--enforce`, with a chart that allows all: as above, with every answer held and judged. A client
+    that asks again by itself where nothing of an answer has come does so at a stream that is cut before its
+    first words; what it prints of that may be missing."""
+    command = find_command(PROGRAMS[name], tmp_path)
+    if command is None:
+        pytest.skip(f"{VARIABLE} names no folder that .ci/install_watched has filled")
+    (tmp_path / "free.yaml").write_text(FREE_CHART, "utf-8")
+    options = ("--chart", str(tmp_path / "free.yaml"), "--enforce")
+    is_patient = name.startswith("ai sdk")
+    measures = watch(command, tmp_path, *options, left_out="cut asks again" if is_patient else None)
+    assert measures.faults == []
+    assert measures.marked <= PROGRAMS[name].most_marked
+
+
+def test_the_page_works_with_langgraph(tmp_path: Path) -> None:
+    """The page *Watch what you have*, with its agent of LangGraph: watched, mined, and held to a rule."""
+    if not ENVIRONMENTS:
+        pytest.skip(f"{VARIABLE} names no folder that .ci/install_watched has filled")
+    follow_page(tmp_path, str(Path(ENVIRONMENTS, "python/bin/python")), "graph.py")
+
+
+FREE_CHART = """
+name: free
+states:
+  prompting:
+    initial: true
+    enter: call_model
+    transitions:
+      - {event: replied, target: awaiting_tools, cond: "finish_reason == 'tool_calls'"}
+      - {event: replied, target: finished}
+      - {event: failed, target: prompting}
+      - {event: cancelled, target: finished}
+  awaiting_tools:
+    enter: review_calls
+    transitions:
+      - {event: reviewed, target: executing}
+      - {event: cancelled, target: finished}
+  executing:
+    enter: run_tools
+    transitions:
+      - {event: tool_finished, cond: "pending_calls > 0"}
+      - {event: tool_finished, target: prompting}
+      - {event: cancelled, target: finished}
+      - {event: user_said}
+  finished: {final: true, enter: answer}
+"""
+
+
+def watch(command: list[str], folder: Path, *options: str, left_out: str | None = None) -> Measures:
+    """Run a program alone and watched, and measure what was recorded.
+
+    Args:
+        options: of the watch.
+        left_out: lines with this text are not compared.
+    """
     plain, _ = run_program(command, folder)
-    shown, host = watch_program(command, folder, folder / "log.db")
-    assert shown == plain
+    shown, host = watch_program(command, folder, folder / "log.db", options)
+    outputs = [
+        [line for line in output.splitlines() if left_out is None or left_out not in line]
+        for output in (plain, shown)
+    ]
+    assert outputs[0] == outputs[1]
     with closing(open_store(str(folder / "log.db"))) as store:
         return measure(host, store)
 
