@@ -122,11 +122,15 @@ def build_environment(environment: Mapping[str, str], address: str) -> dict[str,
     Where an HTTP proxy is set, clients would also go through it to an address of this machine: `NO_PROXY`
     then names it.
     """
-    changed = {**environment, **list_settings(address)}
-    if any(environment.get(name) for name in _PROXY_VARIABLES):
-        for name in ("NO_PROXY", "no_proxy"):
-            exceptions = (
-                environment.get(name) or environment.get("no_proxy") or environment.get("NO_PROXY", "")
-            )
-            changed[name] = ",".join(filter(None, [exceptions, "127.0.0.1", "localhost"]))
-    return changed
+    has_proxy = any(environment.get(name) for name in _PROXY_VARIABLES)
+    exceptions = list_exceptions(environment) if has_proxy else {}
+    return {**environment, **list_settings(address), **exceptions}
+
+
+def list_exceptions(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that let clients ask this machine without an HTTP proxy."""
+    settings: dict[str, str] = {}
+    for name in ("NO_PROXY", "no_proxy"):
+        exceptions = environment.get(name) or environment.get("no_proxy") or environment.get("NO_PROXY", "")
+        settings[name] = ",".join(filter(None, [exceptions, "127.0.0.1", "localhost"]))
+    return settings

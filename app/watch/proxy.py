@@ -22,13 +22,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from toolchart.app.watch.enforced_passage import EnforcedPassage
 from toolchart.app.watch.messages import Headers, Receive, Send, send_words
+from toolchart.app.watch.named_hosts import NamedHost
 from toolchart.app.watch.passage import Passage
-from toolchart.app.watch.routes import brings_no_calls, find_route
+from toolchart.app.watch.routes import Route, brings_no_calls, find_route
 from toolchart.app.watch.upstream import Upstream
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.watching.enforcing import Gate
@@ -49,14 +53,27 @@ class Proxy:
         hosts: base addresses by the `provider` words `openai`, `anthropic`, `gemini`, `ollama`.
         sink: takes the exchanges.
         gate: where rules are enforced: says what passes. It gets the exchanges too.
+        named: hosts by their DNS names that the server lets programs take the proxy for.
 
     Raises:
         SpecError: the environment names a proxy that cannot be used.
     """
 
-    def __init__(self, hosts: Mapping[str, str], sink: ExchangeSink, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[str, str],
+        sink: ExchangeSink,
+        gate: Gate | None = None,
+        named: Mapping[str, NamedHost] = MappingProxyType({}),
+    ) -> None:
         self._gate = gate
         self._upstreams = {name: Upstream(name, address) for name, address in hosts.items()}
+        self._named = named
+        self._named_upstreams = {
+            name: Upstream(host.provider, f"https://{name}")
+            for name, host in named.items()
+            if not host.is_official
+        }
         self._sink = sink
         self._clock = SystemClock()
         self._count = 0
@@ -73,18 +90,18 @@ class Proxy:
             return
         headers: Headers = scope["headers"]
         names = {name: value.decode("latin-1") for name, value in headers}
-        if words := _find_caller_fault(names):
+        named_host: str = scope["state"]["named_host"]
+        if words := _find_caller_fault(names, named_host):
             await self._refuse(send, 403, words)
             return
         path = scope["raw_path"].decode("ascii")
-        route = find_route(scope["method"], path, has_anthropic_version=b"anthropic-version" in names)
-        if route is None or route.host not in self._upstreams:
+        upstream, route = self._find_target(scope["method"], path, named_host, names)
+        if route is None or upstream is None:
             words = f"no model host has the path {path}"
             await self._refuse(
                 send, 404, f"{words}; paths begin with {', '.join(f'/{name}/' for name in self._upstreams)}"
             )
             return
-        upstream = self._upstreams[route.host]
         if self._gate is not None and not route.wire and not brings_no_calls(scope["method"], route.path):
             words = f"nothing is known of {scope['method']} {path}, and --enforce passes what it can judge"
             await self._refuse(send, 403, words)
@@ -114,6 +131,20 @@ class Proxy:
             # To such a program the end of the connection is the end of the answer, unless it is torn down.
             scope["state"]["tear_down"]()
 
+    def _find_target(
+        self, method: str, path: str, named_host: str, names: Mapping[bytes, str]
+    ) -> tuple[Upstream | None, Route | None]:
+        """Where a request goes. What a program sends to a named host has the path of that host."""
+        named = self._named.get(named_host)
+        prefix = f"/{named.provider}" if named is not None else ""
+        has_version = b"anthropic-version" in names
+        route = find_route(method, prefix + path, has_anthropic_version=has_version)
+        if route is None or named is None:
+            return self._upstreams.get(route.host) if route is not None else None, route
+        if named.is_official:
+            return self._upstreams.get(named.provider), route
+        return self._named_upstreams[named_host], msgspec.structs.replace(route, host_path=route.path)
+
     def _note(self, passage: Passage) -> None:
         try:
             exchange = passage.build_exchange()
@@ -142,19 +173,23 @@ class Proxy:
 
     async def aclose(self) -> None:
         """Close the connections to the hosts."""
-        for upstream in self._upstreams.values():
+        for upstream in (*self._upstreams.values(), *self._named_upstreams.values()):
             await upstream.aclose()
 
 
-def _find_caller_fault(names: Mapping[bytes, str]) -> str:
+def _find_caller_fault(names: Mapping[bytes, str], named_host: str) -> str:
     """Why a caller is refused; empty: it is not.
 
     A page in a browser reaches loopback too. It is told by its `Origin`, or, where it makes a name of its own
     lead to this machine (DNS rebinding), by the name in `Host`.
+
+    Args:
+        named_host: the host that the caller takes the proxy for; empty: it is for itself.
     """
     host = names.get(b"host")
-    if host is not None and _read_host_name(f"http://{host}") not in _LOOPBACK_NAMES:
-        return f"the request names the host {host}: ask 127.0.0.1 or localhost"
+    allowed = (named_host,) if named_host else _LOOPBACK_NAMES
+    if host is not None and _read_host_name(f"http://{host}") not in allowed:
+        return f"the request names the host {host}: ask {named_host or '127.0.0.1 or localhost'}"
     origin = names.get(b"origin")
     if origin is not None and _read_host_name(origin) not in _LOOPBACK_NAMES:
         return f"pages of {origin} may not ask model hosts here"

@@ -29,9 +29,9 @@ _WIRES = (
     (re.compile(r"(/.*)?/chat/completions"), CHAT.name),
     (re.compile(r"(/.*)?/responses"), RESPONSES.name),
     # Not by its end alone: OpenAI's threads have `/messages` too, and ask no model.
-    (re.compile(r"(/v1)?/messages"), MESSAGES.name),
+    (re.compile(r"((/.*)?/v1)?/messages"), MESSAGES.name),
     (re.compile(r"/.*:(streamGenerateContent|generateContent)"), GENERATE_CONTENT.name),
-    (re.compile(r"(/v1)?/api/chat"), OLLAMA_CHAT.name),
+    (re.compile(r"(/.*)?/api/chat"), OLLAMA_CHAT.name),
 )
 """The wire format of a path that asks a model."""
 

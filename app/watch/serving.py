@@ -8,7 +8,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
@@ -35,7 +35,7 @@ lines would stand among those of the program."""
 _silent_logger.setLevel(logging.CRITICAL + 1)
 
 
-def _tear_down(transport: asyncio.Transport) -> None:
+def tear_down(transport: asyncio.Transport) -> None:
     """Reset a connection: an end that no reader takes for a proper one."""
     own_socket = transport.get_extra_info("socket")
     if own_socket is not None:
@@ -45,8 +45,12 @@ def _tear_down(transport: asyncio.Transport) -> None:
 
 
 @asynccontextmanager
-async def serve_proxy(proxy: Proxy, listener: socket.socket, *, grace_s: float) -> AsyncIterator[None]:
+async def serve_proxy(
+    proxy: Proxy, listener: socket.socket, *, grace_s: float
+) -> AsyncIterator[Callable[[str], asyncio.Protocol]]:
     """Serve a proxy on a socket while the block runs, then let the exchanges under way end.
+
+    Gives what makes the protocol of one more connection, on which a program takes the proxy for a named host.
 
     Args:
         listener: is closed at the end.
@@ -55,15 +59,20 @@ async def serve_proxy(proxy: Proxy, listener: socket.socket, *, grace_s: float) 
     numbers: Iterator[int] = itertools.count(1)
 
     class NumberedProtocol(H11Protocol):
-        """HTTP/1.1 that tells the application which connection a request came by."""
+        """HTTP/1.1 that tells the application which connection a request came by, and for which host."""
 
-        def __init__(self, *arguments: Any, **options: Any) -> None:
+        def __init__(self, *arguments: Any, named_host: str = "", **options: Any) -> None:
             super().__init__(*arguments, **options)
             self.logger = _silent_logger
+            self._named_host = named_host
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Give the connection its number."""
-            self.app_state = {"connection": next(numbers), "tear_down": partial(_tear_down, transport)}
+            self.app_state = {
+                "connection": next(numbers),
+                "tear_down": partial(tear_down, transport),
+                "named_host": self._named_host,
+            }
             super().connection_made(transport)
 
     config = uvicorn.Config(
@@ -83,8 +92,12 @@ async def serve_proxy(proxy: Proxy, listener: socket.socket, *, grace_s: float) 
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup(sockets=[listener])
+
+    def make_protocol(named_host: str) -> asyncio.Protocol:
+        return NumberedProtocol(config, server.server_state, {}, named_host=named_host)
+
     try:
-        yield
+        yield make_protocol
     finally:
         await proxy.finish(grace_s)
         await _close(server)

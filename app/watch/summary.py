@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from toolchart.engine.watching.exchanges import Exchange
 from toolchart.engine.watching.recorder import TAG, Recorder, WatchFigures
@@ -15,7 +15,8 @@ no exchange with a model host was seen
   Either the program asked no model, or its client reads none of the variables that lead to the proxy. Known
   to read none: @ai-sdk/google, the gateway of the AI SDK, smolagents and dspy by themselves, clients of
   Vertex AI, Azure and Bedrock, WebSockets, and programs that give their client an address in code. Give such
-  a client the address of the proxy yourself: `toolchart watch --port N` prints it."""
+  a client the address of the proxy yourself, which `toolchart watch --port N` prints, or name its host:
+  `toolchart watch --https HOST -- COMMAND`."""
 
 _MOST_NAMES = 5
 """Models and tools that are listed."""
@@ -43,6 +44,28 @@ class ExchangeCounts:
         for (wire, host), count in sorted(self._counts.items()):
             failed = self._failed[wire, host]
             yield f"{wire or 'other'} at {host}: {count}{f', {failed} failed or cut' if failed else ''}"
+
+
+class TunnelCounts:
+    """What programs have asked the proxy for HTTPS for, beside what is seen.
+
+    Args:
+        names: the hosts that are seen.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self.tunnelled: Counter[str] = Counter()
+        """Connections with hosts that are not named, which pass unread."""
+        self.distrusted: Counter[str] = Counter()
+        """Connections with named hosts that a client has broken off, because it trusts others alone."""
+
+    def list_lines(self) -> Iterator[str]:
+        """A line for each kind that there was."""
+        if self.tunnelled:
+            yield f"tunnelled, not seen: {_list_counts(self.tunnelled)}"
+        if self.distrusted:
+            yield f"the client did not take the certificate of this watch: {_list_counts(self.distrusted)}"
 
 
 class WatchSink:
@@ -127,17 +150,25 @@ def _list_counts(counts: Counter[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
-def describe_watch(counts: ExchangeCounts, refusals: Mapping[str, int], lines: Iterable[str] = ()) -> str:
+def describe_watch(
+    counts: ExchangeCounts,
+    refusals: Mapping[str, int],
+    lines: Iterable[str] = (),
+    contacts: Iterable[str] = (),
+) -> str:
     """What a watch has seen, for a person; lines after the first are indented.
 
     Args:
         refusals: requests that went to no host, by the reason.
         lines: what was recorded, and how to look at it.
+        contacts: what passed without being seen.
     """
     refused = [
         f"refused: {words}{f' ({count} times)' if count > 1 else ''}" for words, count in refusals.items()
     ]
     if not counts.total:
-        return "\n  ".join([NOTHING_SEEN, *refused])
+        return "\n  ".join([NOTHING_SEEN, *refused, *contacts])
     noun = "exchange" if counts.total == 1 else "exchanges"
-    return "\n  ".join([f"{counts.total} {noun} with model hosts", *counts.list_lines(), *refused, *lines])
+    return "\n  ".join(
+        [f"{counts.total} {noun} with model hosts", *counts.list_lines(), *refused, *contacts, *lines]
+    )

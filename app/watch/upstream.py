@@ -25,7 +25,7 @@ class Upstream:
         parts = urlsplit(address)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._base_path = parts.path.rstrip("/")
-        self._proxy = _find_proxy(address)
+        self._proxy = find_proxy(address)
         # A proxy for plain HTTP is asked with the whole address, which the library writes.
         self._sends_exact_path = self._proxy is None or parts.scheme == "https"
         self._is_tls = parts.scheme == "https"
@@ -77,7 +77,7 @@ class Upstream:
             await self._transport.aclose()
 
 
-def _find_proxy(address: str) -> httpx2.Proxy | None:
+def find_proxy(address: str) -> httpx2.Proxy | None:
     """The proxy of the environment for an address; None for one of this machine.
 
     Raises:
@@ -86,14 +86,23 @@ def _find_proxy(address: str) -> httpx2.Proxy | None:
     parts = urlsplit(address)
     if is_local_address(address) or proxy_bypass(parts.netloc):
         return None
+    return read_proxy(parts.scheme)
+
+
+def read_proxy(scheme: str) -> httpx2.Proxy | None:
+    """The proxy of the environment for a scheme.
+
+    Raises:
+        SpecError: the variable holds no address of a proxy that can be used.
+    """
     proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(scheme) or proxies.get("all")
     if not proxy:
         return None
     try:
         return httpx2.Proxy(proxy if "://" in proxy else f"http://{proxy}")
     except (ValueError, httpx2.InvalidURL):
         raise SpecError(
-            f"{parts.scheme.upper()}_PROXY or ALL_PROXY holds no address of a proxy",
+            f"{scheme.upper()}_PROXY or ALL_PROXY holds no address of a proxy",
             hint="write it as http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT",
         ) from None

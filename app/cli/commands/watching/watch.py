@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+from collections.abc import Mapping
 from contextlib import closing
 
 import click
@@ -33,6 +34,12 @@ from toolchart.states.errors import explain_import_fault
 @click.option("--anthropic", metavar="URL", help="The host for Anthropic's API, without a version.")
 @click.option("--gemini", metavar="URL", help="The host for Gemini's API, without a version.")
 @click.option("--ollama", metavar="URL", help="The host for Ollama's API.")
+@click.option(
+    "--https",
+    metavar="HOST[=PROVIDER]",
+    multiple=True,
+    help="A host that is seen although COMMAND speaks HTTPS to it; can be repeated.",
+)
 @click.option("--prices", metavar="FILE", help="A price table: adds the cost, where a host does not say it.")
 @click.option("--chart", metavar="CHART", help="A chart or an agent: says where a program leaves it.")
 @click.option(
@@ -49,6 +56,7 @@ def command(
     anthropic: str | None,
     gemini: str | None,
     ollama: str | None,
+    https: tuple[str, ...],
     prices: str | None,
     chart: str | None,
     enforce: bool,
@@ -70,6 +78,12 @@ def command(
     the proxy asks; without both it is the official one. Everything passes as it is, streams chunk by chunk,
     keys too; no key is written.
 
+    A client that reads none of them is led by --https: its requests to HOST are seen, in HTTPS, as long as it
+    reads HTTPS_PROXY and one of SSL_CERT_FILE, REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE and NODE_EXTRA_CA_CERTS.
+    PROVIDER says whose API HOST speaks (openai, anthropic, gemini, ollama); of their own hosts it is known.
+    For this a certificate authority is made that COMMAND alone trusts, for these hosts alone, for a day; its
+    key is in no file, and all is gone at the end. HTTPS to other hosts passes unread, and is counted.
+
     With --chart each conversation is held against a chart or an agent, mined or written: where it leaves it,
     standard error says at once, the reply in the log, and the list at the end. With --enforce a call that
     the agent refuses does not reach COMMAND: text passes as it streams, calls wait until they are decided,
@@ -87,6 +101,7 @@ def command(
     \b
     Example:  toolchart watch -- python agent.py
               toolchart watch --openai http://127.0.0.1:8000/v1 -- node agent.mjs --fast
+              toolchart watch --https api.openai.com --https api.example.com=openai -- python agent.py
               toolchart watch --chart agent.yaml --enforce -- python agent.py
               toolchart watch --port 9000
     """
@@ -103,10 +118,18 @@ def command(
         raise explain_import_fault(error, "watch", "serve") from None
     from toolchart.app.listening import open_listener
     from toolchart.app.watch.child import CommandFailure
-    from toolchart.app.watch.client_variables import check_hosts, list_settings, read_hosts
+    from toolchart.app.watch.client_variables import check_hosts, read_hosts
+    from toolchart.app.watch.named_hosts import read_named_hosts
     from toolchart.app.watch.proxy import Proxy
     from toolchart.app.watch.rules import load_rules
-    from toolchart.app.watch.summary import ExchangeCounts, WatchSink, describe_watch, end_recording
+    from toolchart.app.watch.summary import (
+        ExchangeCounts,
+        TunnelCounts,
+        WatchSink,
+        describe_watch,
+        end_recording,
+    )
+    from toolchart.app.watch.tunnel import check_own_proxy
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.runtime.clock import generate_conversation_id
     from toolchart.engine.watching.enforcing import Enforcer
@@ -115,7 +138,10 @@ def command(
 
     environment = {name: value for name, value in os.environ.items() if name not in added_variables}
     options = {"openai": openai, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
-    hosts = read_hosts(options, environment)
+    hosts, named = read_hosts(options, environment), read_named_hosts(https)
+    if named:
+        check_own_proxy()
+    tunnel_counts = TunnelCounts(named) if named else None
     price_table, watch = load_price_table(prices, None), generate_conversation_id()
     own_tags = {**parse_tags(tags), TAG: watch}
     counts = ExchangeCounts()
@@ -134,28 +160,29 @@ def command(
         )
         if enforce and replayer is not None:
             options = f" --spec {shlex.quote(chart or '')}{f' --log {shlex.quote(log)}' if log else ''}"
-            proxy = Proxy(hosts, counts, Enforcer(recorder, store, replayer, options))
+            proxy = Proxy(hosts, counts, Enforcer(recorder, store, replayer, options), named)
         else:
-            proxy = Proxy(hosts, WatchSink(counts, recorder))
+            proxy = Proxy(hosts, WatchSink(counts, recorder), named=named)
 
-        def print_start() -> None:
+        def print_start(settings: Mapping[str, str]) -> None:
             address = f"http://127.0.0.1:{own_port}"
-            settings = [f"export {name}={value}" for name, value in list_settings(address).items()]
-            print_notice("\n  ".join([f"toolchart: watching at {address}; Ctrl-C ends it", *settings]))
+            lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
+            print_notice("\n  ".join([f"toolchart: watching at {address}; Ctrl-C ends it", *lines]))
 
         try:
             if words:
                 stdout = _find_descriptor()
-                code = asyncio.run(watch_command(proxy, listener, words, environment, stdout))
+                code = asyncio.run(watch_command(proxy, listener, words, environment, stdout, tunnel_counts))
             else:
-                asyncio.run(watch_until_signal(proxy, listener, print_start))
+                asyncio.run(watch_until_signal(proxy, listener, print_start, environment, tunnel_counts))
                 code = SUCCESS
         except CommandFailure as failure:
             print_notice(f"toolchart: {failure}")
             return failure.code
         finally:
             lines = end_recording(recorder, watch, log)
-    print_notice(f"toolchart: {describe_watch(counts, proxy.refusals, lines)}")
+    contacts = list(tunnel_counts.list_lines()) if tunnel_counts is not None else []
+    print_notice(f"toolchart: {describe_watch(counts, proxy.refusals, lines, contacts)}")
     if proxy.sink_failures:
         failures = len(proxy.sink_failures)
         print_notice(f"toolchart: {failures} exchanges were not noted: {proxy.sink_failures[0]}")
