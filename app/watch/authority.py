@@ -14,7 +14,7 @@ import ssl
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
@@ -118,7 +118,7 @@ def _begin(
     public_key: ec.EllipticCurvePublicKey,
     issuer_key: ec.EllipticCurvePublicKey,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -188,7 +188,7 @@ def _read(variable: str, name: str) -> bytes:
 
 
 def _read_defaults() -> bytes:
-    """What programs of this machine trust: the authorities of the system, and those of the package certifi."""
+    """What programs of this machine trust: authorities of the system, and of the package certifi."""
     files = [ssl.get_default_verify_paths().openssl_cafile, *_SYSTEM_FILES]
     parts = [Path(file).read_bytes() for file in files if os.path.isfile(file)][:1]
     try:

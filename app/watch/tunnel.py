@@ -38,7 +38,7 @@ def check_own_proxy() -> None:
     proxy = read_proxy("https")
     if proxy is not None and proxy.url.scheme != "http":
         raise SpecError(
-            f"HTTPS_PROXY or ALL_PROXY names a proxy of the kind {proxy.url.scheme}, which --https cannot use",
+            f"HTTPS_PROXY or ALL_PROXY names a proxy for {proxy.url.scheme}://, which --https cannot use",
             hint="name one as http://HOST:PORT, or leave out --https",
         )
 
@@ -116,6 +116,17 @@ class Pipe(asyncio.Protocol):
         self._other.resume_reading()
 
 
+class _Early(asyncio.Protocol):
+    """Keeps what comes inside TLS before there is somebody to serve it."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it."""
+        self.data += data
+
+
 class _Tunnel:
     """Serves connections of programs."""
 
@@ -155,17 +166,21 @@ class _Tunnel:
 
     async def _see(self, transport: asyncio.Transport, name: str) -> None:
         """Be the host, if the program believes it."""
-        loop, protocol = asyncio.get_running_loop(), self._make_protocol(name)
+        loop, early = asyncio.get_running_loop(), _Early()
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
-            secured = await loop.start_tls(transport, protocol, self._context, server_side=True)
+            secured = await loop.start_tls(transport, early, self._context, server_side=True)
         except OSError:  # also `ssl.SSLError`: it takes no such certificate, or has gone
             self._counts.distrusted[name] += 1
             transport.abort()
             return
         if secured is None or secured.is_closing():
             return
+        protocol = self._make_protocol(name)
         protocol.connection_made(secured)
+        secured.set_protocol(protocol)
+        if early.data:
+            protocol.data_received(early.data)
 
     async def _pass(self, transport: asyncio.Transport, name: str, port: int, rest: bytes) -> None:
         """Connect with the host, and leave the bytes to themselves."""
