@@ -28,6 +28,12 @@ from toolchart.states.errors import SpecError
 
 _VALID = timedelta(days=1)
 
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+"""What a key can be allowed to be used for. Source: RFC 5280, 4.2.1.3."""
+
 _SYSTEM_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora
@@ -39,9 +45,11 @@ _SYSTEM_FILES = (
 _BUNDLES = {
     "SSL_CERT_FILE": ("SSL_CERT_FILE",),
     "REQUESTS_CA_BUNDLE": ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    "CURL_CA_BUNDLE": ("CURL_CA_BUNDLE", "SSL_CERT_FILE"),
 }
 """Variables that name all that is trusted, and which ones clients read for it so far."""
+
+_ADDED = ("NODE_EXTRA_CA_CERTS",)
+"""Variables that name what is trusted beside that."""
 
 
 class Authority(NamedTuple):
@@ -83,11 +91,11 @@ def build_authority(names: Collection[str], key: ec.EllipticCurvePrivateKey) -> 
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "toolchart watch, of this run alone")])
     permitted = [x509.DNSName(each) for each in names]
     excluded = [x509.IPAddress(ip_network(each)) for each in ("0.0.0.0/0", "::/0")]
-    usage = _build_usage(key_cert_sign=True)
+    usage = dict.fromkeys(_USES, False) | {"key_cert_sign": True}
     return (
         _begin(name, name, key.public_key(), key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
         .add_extension(x509.NameConstraints(permitted, excluded), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -105,7 +113,6 @@ def build_leaf(
     return (
         _begin(subject, authority.subject, public_key, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_build_usage(digital_signature=True), critical=True)
         .add_extension(server, critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in names]), critical=False)
         .sign(key, hashes.SHA256())
@@ -132,20 +139,6 @@ def _begin(
     )
 
 
-def _build_usage(*, digital_signature: bool = False, key_cert_sign: bool = False) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _load(path: Path, leaf: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
     """The context of a server with this certificate. `ssl` reads keys from files alone."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -165,16 +158,15 @@ def _encode(certificate: x509.Certificate) -> bytes:
 
 def _write_bundles(folder: Path, own: bytes, environment: Mapping[str, str]) -> dict[str, str]:
     """Write what is trusted into files, and give the variables that name them."""
-    extra = environment.get("NODE_EXTRA_CA_CERTS")
-    contents = {"NODE_EXTRA_CA_CERTS": _read("NODE_EXTRA_CA_CERTS", extra) if extra else b""}
-    for variable, sources in _BUNDLES.items():
-        source = next((name for name in sources if environment.get(name)), None)
-        contents[variable] = _read(source, environment[source]) if source else _read_defaults()
     settings: dict[str, str] = {}
-    for variable, content in contents.items():
+    for variable, sources in {**_BUNDLES, **{name: (name,) for name in _ADDED}}.items():
+        source = next((name for name in sources if environment.get(name)), None)
+        default = b"" if variable in _ADDED else _read_defaults()
         path = folder / f"{variable.lower()}.pem"
-        path.write_bytes(content + b"\n" + own)
+        path.write_bytes((_read(source, environment[source]) if source else default) + b"\n" + own)
         settings[variable] = str(path)
+    if environment.get("CURL_CA_BUNDLE"):  # else curl reads the first one
+        settings["CURL_CA_BUNDLE"] = settings["REQUESTS_CA_BUNDLE"]
     return settings
 
 

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from command_line import CTRL_C, START, run_and_type
+from watch_commands import WAIT_S, ended, list_texts, make_environment, read_line, run_watch, start_watch
 
 from toolchart.app.watch.client_variables import list_settings
-from toolchart.engine.log.read_records import read_records
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.engine.reading.messages import collect_transcript
-from toolchart.states.ports import Store
 from toolchart.testing.emulators import emulate_host
-
-WAIT_S = 60
-
-LED = re.compile(r"(OPENAI|ANTHROPIC|OLLAMA|GEMINI|GOOGLE_GEMINI)_")
 
 SDK_PROGRAM = """
 import sys
@@ -95,61 +85,6 @@ print("ready", flush=True)
 line = input()
 print("in all", count, line, flush=True)
 """
-
-
-def make_environment(**added: str) -> dict[str, str]:
-    """That of the tests, without variables that lead clients anywhere."""
-    return {**{name: value for name, value in os.environ.items() if not LED.match(name)}, **added}
-
-
-def start_watch(*words: str, cwd: Path, **env: str) -> subprocess.Popen[bytes]:
-    """Start the command in a process and a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", START, "watch", *words],
-        cwd=cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=make_environment(**env),
-        start_new_session=True,
-    )
-
-
-def run_watch(*words: str, cwd: Path, stdin: bytes = b"", **env: str) -> tuple[int, bytes, str]:
-    """Exit code, output, and messages of a watch."""
-    process = start_watch(*words, cwd=cwd, **env)
-    with ended(process):
-        out, err = process.communicate(stdin, timeout=WAIT_S)
-    return process.returncode, out, err.decode()
-
-
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let no process outlive its test."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(WAIT_S)
-
-
-def read_line(stream: Any) -> bytes:
-    """The next line; a test does not wait for it without end."""
-    lines: list[bytes] = []
-    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
-    reader.start()
-    reader.join(WAIT_S)
-    assert lines, "no line came"
-    return lines[0]
-
-
-def list_texts(store: Store, conversation: str) -> list[str]:
-    """What was said in a conversation."""
-    return [
-        message.content or ""
-        for message in collect_transcript(read_records(store.read_lines(conversation), conversation)).messages
-    ]
 
 
 def test_each_sdk_honours_its_variable(tmp_path: Path) -> None:
