@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from enforced_programs import describe_tool, make_spec
 from https_hosts import run_https, serve_forward_proxy, serve_secure
 from proxied_hosts import WAIT_S, Call, serve_host
-from test_watch_command import ended, list_texts, make_environment, read_line, run_watch, start_watch
+from watch_commands import ended, list_texts, make_environment, read_line, run_watch, start_watch
 
 from toolchart.app.watch.authority import build_authority, build_leaf, open_authority
 from toolchart.app.watch.client_variables import list_settings
@@ -208,7 +208,6 @@ async def test_an_exchange_passes_byte_for_byte(is_streamed: bool) -> None:
         async for chunk in passed.aiter_raw():
             chunks.append(chunk)
             gate.set()
-        exchange = await watch.sink.read_one() if hasattr(watch.sink, "read_one") else None
     assert (host.calls[0].target, host.calls[0].body) == ("/v1/responses?a=%41", b"\0abc")
     assert host.calls[0].find("host") == [host.url.removeprefix("http://")]
     if is_streamed:
@@ -269,12 +268,7 @@ async def test_the_name_must_be_that_of_the_connection(headers: dict[str, str], 
 
 @pytest.mark.parametrize(
     "request_line",
-    [
-        "GET http://example.com/ HTTP/1.1",
-        "CONNECT example.com HTTP/1.1",
-        "CONNECT a\x1b[1m:443 HTTP/1.1",
-        "x",
-    ],
+    ["GET http://example.com/ HTTP/1.1", "CONNECT example.com HTTP/1.1", "CONNECT a\x1b[1m:443 HTTP/1.1", ""],
 )
 async def test_what_is_no_connect_is_refused_in_words(request_line: str) -> None:
     """Plain HTTP to any address, and what no host is, gets 501; no such word comes to the summary."""
@@ -368,12 +362,13 @@ for url in sys.argv[1:]:
     assert "secret" not in err
 
 
+ENDS = {"failing": "sys.exit(7)", "signal": "import time; time.sleep(60)"}
+
+
 @pytest.mark.parametrize("end", ["normal", "failing", "not found", "signal"])
 def test_nothing_is_left_of_an_authority(tmp_path: Path, end: str) -> None:
-    """While the program runs its folder is readable by nobody else and holds no key; afterwards it is gone."""
-    script = LISTING_PROGRAM + {"failing": "sys.exit(7)", "signal": "import time; time.sleep(60)"}.get(
-        end, ""
-    )
+    """While the program runs its folder is nobody else's to read and holds no key; afterwards it is gone."""
+    script = LISTING_PROGRAM + ENDS.get(end, "")
     words = ["no-such-command"] if end == "not found" else [sys.executable, "-c", script]
     extra, temporary = tmp_path / "extra.pem", tmp_path / "temporary"
     temporary.mkdir()
@@ -419,17 +414,19 @@ def test_the_key_is_nobody_else_s_to_read(monkeypatch: pytest.MonkeyPatch, tmp_p
         load(self, path)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", note)
-    with pytest.raises(ZeroDivisionError), open_authority(["api.openai.com"], {}) as authority:
-        (folder,) = tmp_path.iterdir()
-        assert all("PRIVATE" not in path.read_text() for path in folder.iterdir())
-        assert all(Path(value).parent == folder for value in authority.settings.values())
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with open_authority(["api.openai.com"], {}) as authority:
+            (folder,) = tmp_path.iterdir()
+            assert all("PRIVATE" not in path.read_text() for path in folder.iterdir())
+            assert all(Path(value).parent == folder for value in authority.settings.values())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert (modes, list(tmp_path.iterdir())) == ([(0o600, 0o700)], [])
-    with (
-        pytest.raises(SpecError, match="SSL_CERT_FILE names"),
-        open_authority(["a.b"], {"SSL_CERT_FILE": "no"}),
-    ):
-        pass
+    with pytest.raises(SpecError, match="SSL_CERT_FILE names"):
+        open_authority(["a.b"], {"SSL_CERT_FILE": "no"}).__enter__()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -470,10 +467,8 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> No
     ]
     for _ in range(3):
         for end in ends:
-            try:
+            with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
     ends[0].do_handshake()
 
 
@@ -499,9 +494,8 @@ def test_a_proxy_alone_prints_the_variables(tmp_path: Path) -> None:
             address = re.findall(r"http://127\.0\.0\.1:\d+", read_line(process.stderr).decode())[0]
             settings: dict[str, str] = {}
             while "NODE_USE_ENV_PROXY" not in settings:
-                name, _, value = (
-                    read_line(process.stderr).decode().strip().removeprefix("export ").partition("=")
-                )
+                line = read_line(process.stderr).decode().strip()
+                name, _, value = line.removeprefix("export ").partition("=")
                 settings[name] = value
             assert settings.items() >= list_settings(address).items()
             done = subprocess.run(
