@@ -58,14 +58,14 @@ class TunnelCounts:
         self.tunnelled: Counter[str] = Counter()
         """Connections with hosts that are not named, which pass unread."""
         self.distrusted: Counter[str] = Counter()
-        """Connections with named hosts that a client has broken off, because it trusts others alone."""
+        """Connections with named hosts on which a client did not come to TLS, as when it trusts others alone."""
 
     def list_lines(self) -> Iterator[str]:
         """A line for each kind that there was."""
         if self.tunnelled:
             yield f"tunnelled, not seen: {_list_counts(self.tunnelled)}"
         if self.distrusted:
-            yield f"the client did not take the certificate of this watch: {_list_counts(self.distrusted)}"
+            yield f"no TLS, its client may not read SSL_CERT_FILE: {_list_counts(self.distrusted)}"
 
 
 class WatchSink:

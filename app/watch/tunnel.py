@@ -170,8 +170,9 @@ class _Tunnel:
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
             secured = await loop.start_tls(transport, early, self._context, server_side=True)
-        except OSError:  # also `ssl.SSLError`: it takes no such certificate, or has gone
-            self._counts.distrusted[name] += 1
+        except OSError as error:
+            if isinstance(error, ssl.SSLError):  # else it has gone
+                self._counts.distrusted[name] += 1
             transport.abort()
             return
         if secured is None or secured.is_closing():

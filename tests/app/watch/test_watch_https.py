@@ -108,11 +108,11 @@ for _ in range(3):
         assert b" 200 " in head, head
         context = ssl.create_default_context(cafile=sys.argv[2])
         with context.wrap_socket(plain, server_hostname="localhost") as secured:
+            certificate = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True))
             secured.sendall(len(data).to_bytes(4, "big") + data)
             received = b""
             while part := secured.recv(65536):
                 received += part
-            certificate = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True))
     assert received == data[::-1]
 print(certificate, end="")
 """
@@ -122,7 +122,7 @@ import openai, sys
 client = openai.OpenAI(api_key="key-of-program", base_url=sys.argv[1], max_retries=0)
 tool = {"type": "function", "function": {"name": "book", "parameters": {"type": "object", "properties": {}}}}
 reply = client.chat.completions.create(
-    model="gpt-5.5", messages=[{"role": "user", "content": sys.argv[2]}], tools=[tool])
+    model="gpt-4.1", messages=[{"role": "user", "content": sys.argv[2]}], tools=[tool])
 message = reply.choices[0].message
 print([call.function.name for call in message.tool_calls or []], message.content)
 """
@@ -304,7 +304,7 @@ async def test_a_client_that_trusts_others_alone_is_named() -> None:
                 await client.get("https://api.openai.com/v1/models")
         await asyncio.sleep(0.1)
     assert list(watch.counts.list_lines()) == [
-        "the client did not take the certificate of this watch: api.openai.com 1"
+        "no TLS, its client may not read SSL_CERT_FILE: api.openai.com 1"
     ]
 
 
