@@ -58,7 +58,7 @@ class TunnelCounts:
         self.tunnelled: Counter[str] = Counter()
         """Connections with hosts that are not named, which pass unread."""
         self.distrusted: Counter[str] = Counter()
-        """Connections with named hosts on which a client did not come to TLS, as when it trusts others alone."""
+        """Connections with named hosts that a client left before TLS was there: it trusts others alone."""
 
     def list_lines(self) -> Iterator[str]:
         """A line for each kind that there was."""

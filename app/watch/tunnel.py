@@ -170,9 +170,8 @@ class _Tunnel:
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
             secured = await loop.start_tls(transport, early, self._context, server_side=True)
-        except OSError as error:
-            if isinstance(error, ssl.SSLError):  # else it has gone
-                self._counts.distrusted[name] += 1
+        except OSError:  # some clients say why, some just go
+            self._counts.distrusted[name] += 1
             transport.abort()
             return
         if secured is None or secured.is_closing():

@@ -302,7 +302,9 @@ async def test_a_client_that_trusts_others_alone_is_named() -> None:
         async with httpx2.AsyncClient(proxy=watch.url, verify=ssl.create_default_context()) as client:
             with pytest.raises(httpx2.ConnectError):
                 await client.get("https://api.openai.com/v1/models")
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(WAIT_S):
+            while not watch.counts.distrusted:  # noqa: ASYNC110  nobody tells of it
+                await asyncio.sleep(0.01)
     assert list(watch.counts.list_lines()) == [
         "no TLS, its client may not read SSL_CERT_FILE: api.openai.com 1"
     ]
