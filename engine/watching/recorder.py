@@ -397,7 +397,8 @@ class Recorder:
         if name is None:
             return None
         child = self._conversations[name]
-        self._end(child, PARENT_WENT_ON)
+        if not child.is_asking:  # else it is another call that runs it, which was not certain
+            self._end(child, PARENT_WENT_ON)
         item = int(name.rpartition(".")[2])
         return ChildOutcome(conversation=name, item=item, head=child.head, usage=child.usage)
 

@@ -39,7 +39,7 @@ SERVICE = "model"
 
 WATCHED = "watched"
 
-OTHER_PROMPT = "the program goes on with another prompt"
+_OTHER_PROMPT = "the program goes on with another prompt"
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +81,8 @@ class WatchedConversation:
         self.is_edited = False
         """Whether the host has said something that the program does not know: then the host is asked with the
         messages of the log."""
+        self.is_asking = False
+        """Whether a request has no answer yet."""
         self.on_event: Callable[[Event], None] = lambda _: None
         """Called with each event that was recorded."""
         self._store = store
@@ -152,7 +154,7 @@ class WatchedConversation:
         Raises:
             IllegalEvent: a message does not fit.
         """
-        self._call = call
+        self._call, self.is_asking = call, True
         self._marks += marks
         new_messages = self._use_own_ids(messages, known)
         asked_at = _parse_time(call.exchange.asked_at)
@@ -176,7 +178,7 @@ class WatchedConversation:
         for message in messages[:results]:
             self._add(self._events.add_message(message, None), asked_at, find_child)
         if self._events.is_open and self._system is not None and call.system != self._system:
-            self._add(self._events.end_turn(OTHER_PROMPT), asked_at, find_child)
+            self._add(self._events.end_turn(_OTHER_PROMPT), asked_at, find_child)
         rest = messages[results:]
         for index, message in enumerate(rest):
             follower = rest[index + 1].role if index + 1 < len(rest) else "assistant"
@@ -192,7 +194,7 @@ class WatchedConversation:
             The reply, whose calls have the ids that the log has for them; None where the request failed.
         """
         ended_at = _parse_time(call.exchange.asked_at) + timedelta(milliseconds=call.exchange.duration_ms)
-        self._replied_at = ended_at
+        self._replied_at, self.is_asking = ended_at, False
         if call.reply is None:
             assert call.failure is not None, "a call has a reply or failed"
             self._add([_build_failed(call, call.failure)], ended_at)
