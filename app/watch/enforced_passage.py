@@ -144,7 +144,10 @@ class EnforcedPassage(Passage):
         return await self._upstream.ask(scope["method"], path, query, headers, body)
 
     async def _pass_failure(self, send: Send, response: httpx2.Response, headers: Headers) -> None:
-        """Pass an answer that is none of a model."""
+        """Pass an answer that is none of a model: an error. Clients take any other status for an answer, and
+        follow to another address, where nobody judges."""
+        if self._status < 400:
+            raise Refusal(f"the host answers with the status {self._status}, and 200 alone can be judged")
         content = await self._collect(response)
         if self._stream is not None:
             await self._end_with(send, f"the host answered {self._status} when it was asked again", _REFUSED)
