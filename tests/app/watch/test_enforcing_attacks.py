@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from enforced_programs import PATHS, SCHEMA, describe_tool, enforce, make_client, make_spec, name_host
-from proxied_hosts import Call, serve_host
+from proxied_hosts import WAIT_S, Call, serve_host
 
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -254,3 +255,54 @@ async def test_a_response_that_tells_two_stories_is_refused(events: list[dict[st
     """Programs listen to any of its events."""
     status, text = await ask("responses", write_events(events, is_named=True))
     assert "zap" not in text, (status, text)
+
+
+# -- programs that do no harm -------------------------------------------------------------------------
+
+
+async def test_a_stream_that_stays_open_behind_its_mark_ends_for_the_program() -> None:
+    """Clients stop at the mark; they do not wait for a host that closes late or never."""
+    data = write_events([chunk({"content": "hi"}), chunk({}, "stop"), b"[DONE]"])
+
+    async def answer(call: Call) -> None:
+        await call.begin_stream()
+        await call.send_chunk(data)
+        await call.wait_closed()
+
+    store = open_store("memory")
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+        asyncio.timeout(WAIT_S),
+    ):
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", stream=True))
+    assert (got.status_code, got.content) == (200, data)
+
+
+async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
+    """The log begins a turn there, without words; a host would refuse a message without words."""
+    bodies: list[Any] = []
+    replies = [choose(call_tool("look_up")), choose(call_tool("look_up"), call_tool("zap")), choose()]
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        data = complete(replies[len(bodies) - 1])
+        await call.send_whole("200 OK", data, "Content-Type: application/json")
+
+    store = open_store("memory")
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        messages: list[Any] = [{"role": "user", "content": "hi"}]
+        for prompt in ("one", "two", "two"):
+            body = make_body("chat", messages=[{"role": "system", "content": prompt}, *messages])
+            got = (await client.post(watch.url + PATHS["chat"], json=body)).json()
+            message = got["choices"][0]["message"]
+            calls = message.get("tool_calls") or []
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
+            messages += [message, *results]
+    roles = [each["role"] for each in bodies[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
