@@ -210,8 +210,10 @@ class Enforcer:
         pending.exchange = exchange
         call = add_answer(pending.placed.call, exchange, self._recorder.prices)
         problem = f"it has {unknown}, of which nothing is known here" if unknown else ""
-        if call.failure is not None and has_calls:
+        if has_calls and call.failure is not None:
             problem = problem or call.failure.message
+        elif has_calls and call.reply is not None and not call.reply.tool_calls:
+            problem = problem or "it has a call that cannot be read"
         if problem:
             message = f"the answer cannot be judged: {problem}"
             failure = ProviderError(kind="bad_response", message=message, retryable=False)

@@ -1,0 +1,308 @@
+"""What hosts send that programs may read otherwise than we do does not get a call through."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import httpx2
+import pytest
+from enforced_programs import PATHS, SCHEMA, describe_tool, enforce, make_client, make_spec, name_host
+from proxied_hosts import WAIT_S, Call, serve_host
+
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+
+SPEC = make_spec(describe_tool("look_up"), describe_tool("book"))
+EVENTS = "text/event-stream"
+ARGUMENTS = {"text": "a"}
+NAMES = ("look_up", "zap")
+"""What programs offer here; `zap` is a tool that the agent does not have."""
+
+
+def make_body(wire: str, **more: Any) -> dict[str, Any]:
+    """The body of a request."""
+    functions = [{"name": name, "parameters": SCHEMA} for name in NAMES]
+    messages = [{"role": "user", "content": "hi"}]
+    match wire:
+        case "gemini":
+            contents = [{"role": "user", "parts": [{"text": "hi"}]}]
+            body = {"contents": contents, "tools": [{"functionDeclarations": functions}]}
+        case "responses":
+            tools = [{"type": "function", **each} for each in functions]
+            body = {"model": "m", "input": "hi", "tools": tools}
+        case "messages":
+            tools = [{"name": name, "input_schema": SCHEMA} for name in NAMES]
+            body = {"model": "m", "max_tokens": 9, "messages": messages, "tools": tools}
+        case _:
+            tools = [{"type": "function", "function": each} for each in functions]
+            body = {"model": "m", "messages": messages, "tools": tools}
+    return {**body, **more}
+
+
+async def ask(
+    wire: str, data: bytes, content_type: str = EVENTS, status: str = "200 OK", *headers: str
+) -> tuple[int, str]:
+    """Status and text of what a program gets, whose host answers with some bytes; 0 for an answer that is
+    broken off. The log verifies."""
+    is_streamed = "json" not in content_type or "x-nd" in content_type
+
+    async def answer(call: Call) -> None:
+        await call.send_whole(status, data, f"Content-Type: {content_type}", *headers)
+
+    method = "streamGenerateContent?alt=sse" if is_streamed else "generateContent"
+    path = PATHS[wire].format(model="m", method=method)
+    body = make_body(wire, **({} if wire == "gemini" else {"stream": is_streamed}))
+    store = open_store("memory")
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {name_host(wire): host.url}) as watch,
+        make_client() as client,
+    ):
+        try:
+            got = await client.post(watch.url + path, json=body)
+            result = got.status_code, got.text
+        except httpx2.RemoteProtocolError:
+            result = 0, ""
+    for verified in verify_store(store):
+        assert isinstance(verified, VerifiedConversation), verified
+    return result
+
+
+def write_events(events: Iterable[Any], *, is_named: bool = False) -> bytes:
+    """Server-sent events."""
+    return b"".join(
+        (f"event: {event['type']}\n".encode() if is_named else b"")
+        + (b"data: " + (event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n\n")
+        for event in events
+    )
+
+
+# -- chat completions -------------------------------------------------------------------------------
+
+
+def call_tool(name: str, **more: Any) -> dict[str, Any]:
+    """A call of chat completions."""
+    function = {"name": name, "arguments": json.dumps(ARGUMENTS), **more}
+    return {"id": f"call_{name}", "type": "function", "function": function}
+
+
+def choose(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
+    """A choice of a whole answer."""
+    message = {"role": "assistant", "content": content, "tool_calls": list(calls)}
+    return {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+
+
+def complete(*choices: dict[str, Any]) -> bytes:
+    """A whole answer."""
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
+    return json.dumps({**head, "choices": list(choices)}).encode()
+
+
+def chunk(delta: dict[str, Any], word: str | None = None) -> dict[str, Any]:
+    """A piece of a streamed answer."""
+    choice = {"index": 0, "delta": delta, "finish_reason": word}
+    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+@pytest.mark.parametrize("status", ["201 Created", "203 Other", "206 Partial Content"])
+async def test_only_the_status_200_brings_an_answer(status: str) -> None:
+    """Clients take each status of success for an answer, and nobody has judged it."""
+    data = complete(choose(call_tool("zap")))
+    assert await ask("chat", data, "application/json", status) == (
+        403,
+        '{"error": {"message": "toolchart watch: the host answers with the status '
+        f'{status[:3]}, and 200 alone can be judged", "type": "toolchart_watch"}}}}',
+    )
+
+
+async def test_no_host_leads_a_program_past_the_watch() -> None:
+    """Clients follow to another address by themselves, and would ask there what nobody judges."""
+    place = "Location: http://127.0.0.1:1/v1/chat/completions"
+    status, _ = await ask("chat", b"", "application/json", "307 Temporary Redirect", place)
+    assert status == 403
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [choose(content="a"), choose(call_tool("zap"))],
+        [choose(call_tool("look_up")), choose(call_tool("zap"))],
+        [choose(content="a"), choose(call_tool("zap"), content="b")],
+    ],
+    ids=["text beside it", "two callers", "two answers"],
+)
+async def test_a_call_in_one_of_several_choices_is_refused(choices: list[dict[str, Any]]) -> None:
+    """Choices that do not say their place, or all the same one."""
+    status, text = await ask("chat", complete(*choices), "application/json")
+    assert (status, "a call in one of several choices" in text) == (403, True), text
+
+
+@pytest.mark.parametrize("is_inner", [True, False])
+async def test_keys_of_a_call_in_two_spellings_are_refused(is_inner: bool) -> None:
+    """Clients in Go take the names of keys in any case."""
+    call = call_tool("look_up", **({"Name": "zap"} if is_inner else {}))
+    call |= {} if is_inner else {"Function": {"name": "zap"}}
+    status, text = await ask("chat", complete(choose(call)), "application/json")
+    assert (status, "a call with a second" in text) == (403, True), text
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+async def test_nothing_passes_behind_the_mark_of_the_end(end: bytes) -> None:
+    """Clients that read on would find a call that was never judged."""
+    said = [chunk({"role": "assistant", "content": "hi"}), chunk({}, "stop"), b"[DONE]"]
+    late = write_events([chunk({"tool_calls": [{"index": 0, **call_tool("zap")}]})]).rstrip(b"\n")
+    status, text = await ask("chat", write_events(said) + late + end)
+    assert (status, text) == (200, write_events(said).decode())
+
+
+# -- the other wires ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [{"text": "a"}, {"functionCall": {"name": "look_up", "args": ARGUMENTS}}])
+async def test_a_call_in_one_of_several_candidates_is_refused(first: dict[str, Any]) -> None:
+    """Gemini leaves out the index of a candidate."""
+    zap = {"functionCall": {"name": "zap", "args": ARGUMENTS}}
+    candidates = [{"content": {"parts": parts}} for parts in ([first], [{"text": "b"}, zap])]
+    body = {"candidates": [{**each, "finishReason": "STOP"} for each in candidates]}
+    status, text = await ask("gemini", json.dumps(body).encode(), "application/json")
+    assert (status, "a call in one of several candidates" in text) == (403, True), text
+
+
+async def test_a_rest_that_is_no_json_to_us_does_not_pass() -> None:
+    """google-genai ends lines at U+2028, and would find a call."""
+    said = {"candidates": [{"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP"}]}
+    zap = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "zap", "args": {}}}]}}]}
+    data = write_events([said])
+    late = write_events([zap]).rstrip(b"\n") + "\u2028".encode()
+    assert await ask("gemini", data + late) == (200, data.decode())
+
+
+async def test_a_rest_with_another_end_of_line_does_not_pass() -> None:
+    """Ollama's client ends lines at a lone carriage return too."""
+    message = {"role": "assistant", "content": "a"}
+    head = {"model": "m", "done": True, "done_reason": "stop"}
+    zap = {**message, "tool_calls": [{"function": {"name": "zap", "arguments": ARGUMENTS}}]}
+    lines = [json.dumps({**head, "message": each}).encode() for each in (message, zap)]
+    status, text = await ask("ollama", lines[0] + b"\r" + lines[1], "application/x-ndjson")
+    assert (status, "zap" in text) == (200, False), text
+
+
+def begin_message(*content: dict[str, Any]) -> dict[str, Any]:
+    """The first event of a message."""
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "m"}
+    return {"type": "message_start", "message": {**head, "content": list(content), "usage": usage}}
+
+
+END_OF_MESSAGE = [
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+    {"type": "message_stop"},
+]
+
+
+@pytest.mark.parametrize("block", [{"type": "text", "text": "a"}, {"type": "tool_use", "name": "look_up"}])
+async def test_a_call_in_the_beginning_of_a_message_is_refused(block: dict[str, Any]) -> None:
+    """The SDK keeps what a message begins with beside its blocks."""
+    zap = {"type": "tool_use", "id": "z", "name": "zap", "input": ARGUMENTS}
+    start = {"type": "content_block_start", "index": 0, "content_block": {"id": "b", "input": {}, **block}}
+    data = write_events([begin_message(zap), start, *END_OF_MESSAGE], is_named=True)
+    status, text = await ask("messages", data)
+    assert "zap" not in text, (status, text)
+
+
+def list_item_events(item: dict[str, Any], first_name: str = "") -> list[dict[str, Any]]:
+    """The events of a call of Responses."""
+    where = {"output_index": 0}
+    first = {**item, "arguments": "", "name": first_name or item["name"]}
+    return [
+        {"type": "response.output_item.added", **where, "item": first},
+        {"type": "response.output_item.done", **where, "item": item},
+    ]
+
+
+def make_item(name: str) -> dict[str, Any]:
+    """A call of Responses."""
+    item = {"type": "function_call", "id": f"fc_{name}", "call_id": f"call_{name}", "name": name}
+    return {**item, "arguments": json.dumps(ARGUMENTS), "status": "completed"}
+
+
+def tell_response(kind: str, *output: dict[str, Any]) -> dict[str, Any]:
+    """An event with a whole response."""
+    head = {"id": "r", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
+    return {"type": f"response.{kind}", "response": {**head, "output": list(output)}}
+
+
+LOOK_UP, ZAP = make_item("look_up"), make_item("zap")
+BEGUN, ENDED = tell_response("created"), tell_response("completed", LOOK_UP)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [BEGUN, *list_item_events(LOOK_UP, "zap"), ENDED],
+        [BEGUN, *list_item_events(LOOK_UP), ENDED, *list_item_events(ZAP)],
+        [BEGUN, tell_response("completed"), *list_item_events(ZAP)],
+        [tell_response("created", ZAP), *list_item_events(LOOK_UP), ENDED],
+        [tell_response("in_progress", ZAP), *list_item_events(LOOK_UP), ENDED],
+    ],
+    ids=["another name", "behind the end", "behind an empty end", "beginning", "progress"],
+)
+async def test_a_response_that_tells_two_stories_is_refused(events: list[dict[str, Any]]) -> None:
+    """Programs listen to any of its events."""
+    status, text = await ask("responses", write_events(events, is_named=True))
+    assert "zap" not in text, (status, text)
+
+
+# -- programs that do no harm -------------------------------------------------------------------------
+
+
+async def test_a_stream_that_stays_open_behind_its_mark_ends_for_the_program() -> None:
+    """Clients stop at the mark; they do not wait for a host that closes late or never."""
+    data = write_events([chunk({"content": "hi"}), chunk({}, "stop"), b"[DONE]"])
+
+    async def answer(call: Call) -> None:
+        await call.begin_stream()
+        await call.send_chunk(data)
+        await call.wait_closed()
+
+    store = open_store("memory")
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+        asyncio.timeout(WAIT_S),
+    ):
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", stream=True))
+    assert (got.status_code, got.content) == (200, data)
+
+
+async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
+    """The log begins a turn there, without words; a host would refuse a message without words."""
+    bodies: list[Any] = []
+    replies = [choose(call_tool("look_up")), choose(call_tool("look_up"), call_tool("zap")), choose()]
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        data = complete(replies[len(bodies) - 1])
+        await call.send_whole("200 OK", data, "Content-Type: application/json")
+
+    store = open_store("memory")
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        messages: list[Any] = [{"role": "user", "content": "hi"}]
+        for prompt in ("one", "two", "two"):
+            body = make_body("chat", messages=[{"role": "system", "content": prompt}, *messages])
+            got = (await client.post(watch.url + PATHS["chat"], json=body)).json()
+            message = got["choices"][0]["message"]
+            calls = message.get("tool_calls") or []
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
+            messages += [message, *results]
+    roles = [each["role"] for each in bodies[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
