@@ -21,7 +21,9 @@ from enforced_programs import (
     name_host,
 )
 from foreign_loops import ENCODERS
+from served import make_site, open_client
 
+from toolchart import Engine
 from toolchart.app.watch import enforced_passage
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -240,3 +242,24 @@ async def test_only_a_signature_lets_a_call_through_where_one_is_required(tmp_pa
     assert await scene.run("messages", True, script, forge()) == "Done."
     assert scene.ran == [("pay", {"text": "pay"})]
     assert scene.watch.recorder.figures.refused == {"pay": 1}
+
+
+@pytest.mark.parametrize("is_approved", [True, False], ids=["approved", "denied"])
+async def test_the_approvals_page_decides_too(tmp_path: Path, is_approved: bool) -> None:
+    """A server on the same log lists what is held, and its decision reaches the watch."""
+    scene = Scene(tmp_path)
+
+    async def decide() -> None:
+        await scene.wait_for_question()
+        engine = Engine(str(tmp_path / "agent.yaml"), log=scene.log)
+        async with open_client(make_site(engine)) as client:
+            (row,) = (await client.get("/api/approvals")).json()["waiting"]
+            (call,) = row["calls"]
+            assert (call["tool"], call["arguments"]) == ("pay", {"text": "pay"})
+            body = {"call_id": call["id"], "approved": is_approved, "reason": "so be it"}
+            answer = await client.post(f"/api/conversations/{row['conversation']}/decisions", json=body)
+            assert answer.status_code < 300, answer.text
+
+    assert await scene.run("responses", True, [make_reply("pay"), DONE], decide()) == "Done."
+    assert scene.ran == ([("pay", {"text": "pay"})] if is_approved else [])
+    assert len(scene.check()) == 1
