@@ -24,7 +24,7 @@ from toolchart.app.watch.messages import (
     NOT_FOR_HOSTS,
     Headers,
     Send,
-    describe,
+    describe_error,
     select_headers,
     send_words,
 )
@@ -73,9 +73,9 @@ class EnforcedPassage(Passage):
         except Refusal as refusal:
             await self._end_with(send, str(refusal), _REFUSED)
         except httpx2.HTTPError as error:
-            self._cut(f"{self._upstream.shown} broke off its answer: {describe(error)}")
+            self._cut(f"{self._upstream.shown} broke off its answer: {describe_error(error)}")
         except Exception as error:  # of the server, or of ours: what is not decided does not pass
-            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe(error)}")
+            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe_error(error)}")
 
     async def _read_request(self) -> bytes:
         """The body of the request as the program sent it."""
@@ -120,7 +120,7 @@ class EnforcedPassage(Passage):
         try:
             response = await self._ask_with(body, is_own=is_own)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            words = f"{self._upstream.shown} did not answer: {describe(error)}"
+            words = f"{self._upstream.shown} did not answer: {describe_error(error)}"
             await self._end_with(send, words, 502)
             return b""
         headers = response.headers.raw

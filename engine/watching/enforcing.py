@@ -192,7 +192,7 @@ class Enforcer:
         except SpecError as error:
             place = f"{error.path}: " if error.path else ""
             raise Refusal(f"the request cannot be read: {place}{error.message}") from None
-        problem = find_unjudged(call, self._replayer.offered)
+        problem = find_unjudged(call, self._replayer.offered_tools)
         if problem:
             raise Refusal(problem)
         placed = self._recorder.place(call)
@@ -285,7 +285,7 @@ class Enforcer:
         if effect is None:
             raise Refusal("its calls were reviewed, and do not run")
         outcomes = [executor.refuse(each.call, each.outcome, each.reason) for each in effect.refused]
-        allowed, offered = list[ToolCall](), self._replayer.offered
+        allowed, offered = list[ToolCall](), self._replayer.offered_tools
         for call in effect.calls:
             denial = executor.find_denial(call, offered) if offered is not None else None
             if denial is None:
