@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.engine.log.family import WATCH_TAG
 from toolchart.engine.mining.replaying import Replayer
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.watching.exchanges import Exchange
@@ -39,8 +40,7 @@ from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart")
 
-TAG = "watch"
-"""Name of the tag that all conversations of a watch have."""
+TAG = WATCH_TAG
 
 CONTINUES = "continues"
 """Name of the tag with the conversation that one goes on from otherwise than message by message."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.exchange.derived_records import DerivedRecords
 from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
+from toolchart.engine.log.family import WATCHED
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
 from toolchart.engine.watching.watched_chart import load_watched_chart
@@ -36,8 +37,6 @@ from toolchart.states.snapshot import Snapshot
 
 SERVICE = "model"
 """Name of the one `llms` entry of a watched conversation."""
-
-WATCHED = "watched"
 
 OTHER_PROMPT = "the program goes on with another prompt"
 
