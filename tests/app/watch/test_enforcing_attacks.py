@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+import sys
 from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from command_line import START
 from enforced_programs import PATHS, SCHEMA, describe_tool, enforce, make_client, make_spec, name_host
 from proxied_hosts import WAIT_S, Call, serve_host
 
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.reading.waiting import PendingApproval, read_waiting
+from toolchart.states.ports import Store
 
 SPEC = make_spec(describe_tool("look_up"), describe_tool("book"))
 EVENTS = "text/event-stream"
@@ -306,3 +313,116 @@ async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
             messages += [message, *results]
     roles = [each["role"] for each in bodies[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
+
+
+# -- people who decide ----------------------------------------------------------------------------------
+
+PAYING = {
+    **make_spec(describe_tool("look_up"), describe_tool("pay", requires_approval=True)),
+    "llms": {"model": {"provider": "scripted", "model": "m"}},
+    "responses": [{"llm": "model"}],
+}
+"""An agent whose model has the name that watched conversations have for theirs."""
+
+
+async def run_command(folder: Path, *words: str) -> tuple[int, str]:
+    """Exit code and output of a command about the log of a folder."""
+    (folder / "agent.yaml").write_text(json.dumps(PAYING), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", START, *words, "--spec", "agent.yaml", "--log", "seen.db"),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode or 0, output.decode()
+
+
+async def wait_for_questions(store: Store, count: int) -> list[PendingApproval]:
+    """What people are asked, once there is enough of it."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            calls = [
+                call for name in store.list_conversations() for call in read_waiting(store, name).approvals
+            ]
+            waiting = {(call.conversation, call.id): call for call in calls}  # a parent has its children's
+            if len(waiting) == count:
+                return list(waiting.values())
+            await asyncio.sleep(0.05)
+
+
+async def test_nobody_goes_on_with_a_turn_whose_watch_was_killed(tmp_path: Path) -> None:
+    """The program is gone: neither its tools nor its model may be called in its place, whatever the agent of
+    whoever decides has. The turn can be cancelled."""
+
+    async def answer(call: Call) -> None:
+        await call.send_whole("200 OK", complete(choose(call_tool("pay"))), "Content-Type: application/json")
+
+    store = open_store(str(tmp_path / "live.db"))
+    async with (
+        serve_host(answer) as host,
+        enforce(store, PAYING, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        asking = asyncio.create_task(client.post(watch.url + PATHS["chat"], json=make_body("chat")))
+        (call,) = await wait_for_questions(store, 1)
+        with (
+            closing(sqlite3.connect(tmp_path / "live.db")) as live,
+            closing(sqlite3.connect(tmp_path / "seen.db")) as copy,
+        ):
+            live.backup(copy)
+        asking.cancel()
+    left = open_store(str(tmp_path / "seen.db"))
+    for lease in left.list_leases():
+        left.release_lease(lease, is_open=True)
+    code, output = await run_command(tmp_path, "approve", call.conversation, call.id)
+    assert (code, "runs in another program" in output) == (2, True), output
+    code, output = await run_command(tmp_path, "resume", call.conversation)
+    assert (code, "waiting for approval" in output) == (1, True), output
+    types = [json.loads(line)["event"]["type"] for line in left.read_lines(call.conversation)]
+    assert types[-1] == "reviewed"
+
+
+async def test_calls_of_two_children_are_decided(tmp_path: Path) -> None:
+    """Two children of one call ask people at once: each decision is about its own."""
+    topics = [f"find out all about the {number} topic" for number in ("first", "second")]
+
+    async def answer(call: Call) -> None:
+        said = json.loads(call.body)["messages"][0]["content"]
+        calls = [call_tool("pay")]
+        if said == "hi":
+            texts = [json.dumps({"text": topic}) for topic in topics]
+            calls = [{**call_tool("look_up", arguments=text), "id": text} for text in texts]
+        await call.send_whole("200 OK", complete(choose(*calls)), "Content-Type: application/json")
+
+    store = open_store(str(tmp_path / "seen.db"))
+    async with (
+        serve_host(answer) as host,
+        enforce(store, PAYING, {"openai": host.url}) as watch,
+        make_client() as client,
+        asyncio.TaskGroup() as group,
+    ):
+        bodies = [make_body("chat", messages=[{"role": "user", "content": said}]) for said in ("hi", *topics)]
+        await client.post(watch.url + PATHS["chat"], json=bodies[0])
+        asking = [
+            group.create_task(client.post(watch.url + PATHS["chat"], json=body, timeout=WAIT_S))
+            for body in bodies[1:]
+        ]
+        waiting = await wait_for_questions(store, 2)
+        assert all("." in call.conversation for call in waiting)
+        for call, deny in zip(waiting, ([], ["--deny"]), strict=True):
+            code, output = await run_command(tmp_path, "approve", call.conversation, call.id, *deny)
+            assert code == 0 or "another worker" in output, output
+        done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        (first,) = done
+        assert first.result().json()["choices"][0]["finish_reason"] == "tool_calls"
+        # The model of the other one insists, and is asked about anew.
+        (again,) = await wait_for_questions(store, 1)
+        code, output = await run_command(tmp_path, "cancel", again.conversation)
+    assert code == 0, output
