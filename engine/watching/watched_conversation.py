@@ -256,7 +256,7 @@ class WatchedConversation:
         self.write(lease)
 
     def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:
-        """Append what is new to the log.
+        """Append what is new to the log. Where that fails, it is still new, and the next write has it.
 
         Args:
             lease: under which it is held.
@@ -265,13 +265,14 @@ class WatchedConversation:
         Raises:
             LogUnavailable, LogConflict: the log cannot be written.
         """
-        lines, self._lines = self._lines, []
+        lines = self._lines
         if not lines:
             return
         batch = RecordBatch(self.id, self._records.count - len(lines), lines, lease, taken=taken)
         (fault,) = self._store.append_many([batch])
         if fault is not None:
             raise fault
+        self._lines = []
 
     # -- events ------------------------------------------------------------------------------------
 

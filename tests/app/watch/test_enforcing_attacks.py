@@ -20,6 +20,7 @@ from proxied_hosts import WAIT_S, Call, serve_host
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading.waiting import PendingApproval, read_waiting
+from toolchart.states.errors import LogUnavailable
 from toolchart.states.ports import Store
 
 SPEC = make_spec(describe_tool("look_up"), describe_tool("book"))
@@ -426,3 +427,42 @@ async def test_calls_of_two_children_are_decided(tmp_path: Path) -> None:
         (again,) = await wait_for_questions(store, 1)
         code, output = await run_command(tmp_path, "cancel", again.conversation)
     assert code == 0, output
+
+
+# -- the log ------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_fails_once_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written reaches no program, and is written as soon as the log can be."""
+    store, failing = open_store("memory"), [False, True, False]
+    append = store.append_many
+
+    def append_or_fail(batches: Any) -> Any:
+        if failing and failing.pop(0):
+            raise LogUnavailable("the disk is away")
+        return append(batches)
+
+    monkeypatch.setattr(store, "append_many", append_or_fail)
+
+    async def answer(call: Call) -> None:
+        await call.send_whole(
+            "200 OK", complete(choose(call_tool("look_up"))), "Content-Type: application/json"
+        )
+
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        messages: list[Any] = [{"role": "user", "content": "hi"}]
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", messages=messages))
+        messages.append(got.json()["choices"][0]["message"])
+        messages.append({"role": "tool", "tool_call_id": "call_look_up", "content": "found"})
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", messages=messages))
+    assert (got.status_code, "the disk is away" in got.text) == (403, True)
+    (name,) = store.list_conversations()
+    types = [json.loads(line)["event"]["type"] for line in store.read_lines(name)]
+    assert types == [
+        *("configured", "turn_started", "replied", "reviewed"),
+        *("tool_finished", "replied", "reviewed", "tool_finished", "cancelled"),
+    ]
