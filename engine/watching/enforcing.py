@@ -115,6 +115,8 @@ class _Pending(msgspec.Struct, kw_only=True):
     """The host's newest, once it is recorded."""
     earlier_text: str = ""
     """What the program has got of earlier replies to this request."""
+    earlier_ids: tuple[str, ...] = ()
+    """The ids of those replies: a program may know the one that it gets by the first of them."""
     asks: int = 0
     """How often the host was asked again."""
 
@@ -256,6 +258,7 @@ class Enforcer:
         conversation.ask_again(_now())
         if self._recorder.get_follower(conversation).wants_model and pending.asks < _MOST_ASKS:
             pending.asks += 1
+            pending.earlier_ids += (reply.response_id,) if reply.response_id else ()
             figures.asked_again += 1
             self._write(conversation)
             pending.reply = None
@@ -302,7 +305,8 @@ class Enforcer:
         conversation = pending.placed.conversation
         self._write(conversation)
         text = f"{pending.earlier_text}{reply.content or ''}" or reply.content
-        self._recorder.note_shown(pending.placed, replace(reply, content=text), pending.exchange)
+        shown = replace(reply, content=text)
+        self._recorder.note_shown(pending.placed, shown, pending.exchange, pending.earlier_ids)
         del self._pending[pending.exchange.number]
         return Ruling(reply=reply, is_changed=is_changed)
 

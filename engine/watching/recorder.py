@@ -242,6 +242,8 @@ class Recorder:
         if place.sign not in ("goes on", "asks again") or conversation is None:
             conversation, more = self._begin(call, place, messages)
             marks += more
+        # The host keeps another response than the program knows: it gets all messages.
+        conversation.is_edited = conversation.is_edited or (before is not None and before.is_edited)
         if place.sign == "asks again":
             figures.retries += 1
         if place.others and place.sign != "new":
@@ -310,17 +312,22 @@ class Recorder:
         figures.usage = figures.usage.plus(reply.usage)
         return reply
 
-    def note_shown(self, placed: PlacedCall, reply: Reply, exchange: Exchange) -> None:
+    def note_shown(
+        self, placed: PlacedCall, reply: Reply, exchange: Exchange, earlier_ids: Iterable[str] = ()
+    ) -> None:
         """Take note of the reply that the program gets: with it, it goes on.
 
         Args:
             exchange: with what the host has answered.
+            earlier_ids: other ids that the program may know it by.
         """
         conversation = placed.conversation
         message = conversation.add_shown(reply)
         self._groups.note_reply(conversation.id, message, _list_known_calls(message))
+        for name in (*earlier_ids, reply.response_id):
+            if name:
+                self._by_response[name] = conversation.id, len(conversation.messages)
         if reply.response_id:
-            self._by_response[reply.response_id] = conversation.id, len(conversation.messages)
             self._items |= list_items(exchange)
 
     def _note_departure(self, conversation: WatchedConversation, departure: Departure) -> None:

@@ -81,6 +81,8 @@ class ResponsesWire(Wire):
         self._has_started = self._has_ended = False
         self._names: dict[str, Any] = {}
         """By the id of an item of this answer that is a call: its name."""
+        self._id = ""
+        """The id that the program knows the response by: the SDK raises at another one at the end."""
         self._number = 0
         """The next `sequence_number`."""
         self._next = 0
@@ -144,6 +146,8 @@ class ResponsesWire(Wire):
         number, index = event.get("sequence_number"), event.get("output_index")
         self._number = (number if isinstance(number, int) else self._number) + 1
         index = index if isinstance(index, int) else self._next
+        if event.get("type") in _BEGINNINGS:
+            self._id = self._id or str(read_object(event.get("response")).get("id") or "")
         match event.get("type"):
             case "response.created":
                 self._has_started = True
@@ -222,6 +226,7 @@ class ResponsesWire(Wire):
             self._items[self._next] = item
             self._next += 1
         output = [item for _, item in sorted(self._items.items())]
+        body = {**body, "id": self._id} if self._id else body
         yield {"type": "response.completed", "response": _complete(body, output)}
 
     def write_error(self, words: str) -> Json:

@@ -316,7 +316,7 @@ async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
 
 
-# -- people who decide ----------------------------------------------------------------------------------
+# -- people who decide ----------------------------------------------------------------------------------------
 
 PAYING = {
     **make_spec(describe_tool("look_up"), describe_tool("pay", requires_approval=True)),
@@ -429,7 +429,7 @@ async def test_calls_of_two_children_are_decided(tmp_path: Path) -> None:
     assert code == 0, output
 
 
-# -- the log ------------------------------------------------------------------------------------------------
+# -- the log --------------------------------------------------------------------------------------------------
 
 
 async def test_a_log_that_fails_once_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,3 +466,103 @@ async def test_a_log_that_fails_once_loses_nothing(monkeypatch: pytest.MonkeyPat
         *("configured", "turn_started", "replied", "reviewed"),
         *("tool_finished", "replied", "reviewed", "tool_finished", "cancelled"),
     ]
+
+
+# -- programs that name responses ----------------------------------------------------------------------------
+
+
+def write_response(number: int, text: str, *names: str) -> bytes:
+    """A whole stream of Responses, with all events that OpenAI sends."""
+    response = {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "tools": []}
+    response |= {"tool_choice": "auto", "parallel_tool_calls": True}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+    ]
+    output: list[dict[str, Any]] = []
+    if text:
+        head = {"type": "message", "id": f"msg{number}", "role": "assistant"}
+        place = {"item_id": head["id"], "output_index": 0, "content_index": 0}
+        part = {"type": "output_text", "annotations": [], "logprobs": []}
+        message = {**head, "status": "completed", "content": [{**part, "text": text}]}
+        added = {"type": "response.output_item.added", "output_index": 0}
+        events += [
+            {**added, "item": {**head, "status": "in_progress", "content": []}},
+            {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+            {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []},
+            {"type": "response.output_text.done", **place, "text": text, "logprobs": []},
+            {"type": "response.content_part.done", **place, "part": {**part, "text": text}},
+            {"type": "response.output_item.done", "output_index": 0, "item": message},
+        ]
+        output.append(message)
+    for name in names:
+        item = {**make_item(name), "id": f"fc{number}_{name}", "call_id": f"call{number}_{name}"}
+        events += [{**event, "output_index": len(output)} for event in list_item_events(item)]
+        output.append(item)
+    usage = {"input_tokens": 5, "output_tokens": 6, "total_tokens": 11}
+    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    ended = {**response, "status": "completed", "output": output, "usage": usage}
+    events.append({"type": "response.completed", "response": ended})
+    return write_events([{**each, "sequence_number": at} for at, each in enumerate(events)], is_named=True)
+
+
+async def test_the_sdk_reads_a_response_for_which_the_host_was_asked_twice() -> None:
+    """It raises where the id at the end is not the one at the beginning. With it, the program goes on."""
+    openai = pytest.importorskip("openai")
+    bodies: list[Any] = []
+    answers = [
+        write_response(1, "One moment. ", "zap"),
+        write_response(2, "So be it.", "look_up"),
+        write_response(3, "Done."),
+    ]
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        await call.send_whole("200 OK", answers[len(bodies) - 1], f"Content-Type: {EVENTS}")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        openai.AsyncOpenAI(base_url=f"{watch.url}/openai/v1", api_key="none", max_retries=0) as sdk,
+    ):
+        async with sdk.responses.stream(model="m", input="hi") as stream:
+            first = await stream.get_final_response()
+        results = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "ok"}
+            for item in first.output
+            if item.type == "function_call"
+        ]
+        async with sdk.responses.stream(model="m", input=results, previous_response_id=first.id) as stream:
+            second = await stream.get_final_response()
+    assert (first.output_text, len(results), first.usage.total_tokens) == ("One moment. So be it.", 1, 11)
+    assert second.output_text == "Done."
+    assert "previous_response_id" not in bodies[-1]
+    called = [item["call_id"] for item in bodies[-1]["input"] if item.get("type") == "function_call_output"]
+    assert called == ["call1_zap", "call2_look_up"]
+
+
+async def test_a_second_request_after_one_response_asks_the_host_with_all_messages() -> None:
+    """The host has another response under that id: it would miss the result of the call that was refused."""
+    bodies: list[Any] = []
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        data = write_response(1, "", "look_up", "zap") if len(bodies) == 1 else write_response(2, "Done.")
+        await call.send_whole("200 OK", data, f"Content-Type: {EVENTS}")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        url = watch.url + PATHS["responses"]
+        await client.post(url, json=make_body("responses", stream=True))
+        result = [{"type": "function_call_output", "call_id": "call1_look_up", "output": "ok"}]
+        more = {"stream": True, "input": result, "previous_response_id": "r1"}
+        for _ in range(2):
+            got = await client.post(url, json=make_body("responses", **more))
+            assert (got.status_code, "Done." in got.text) == (200, True)
+    for body in bodies[1:]:
+        assert "previous_response_id" not in body
+        calls = {item["call_id"] for item in body["input"] if item.get("type") == "function_call"}
+        results = {item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"}
+        assert calls == results
