@@ -429,7 +429,7 @@ async def test_calls_of_two_children_are_decided(tmp_path: Path) -> None:
     assert code == 0, output
 
 
-# -- the log --------------------------------------------------------------------------------------------------
+# -- the log -----------------------------------------------------------------------------------------------
 
 
 async def test_a_log_that_fails_once_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
