@@ -316,7 +316,7 @@ async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
 
 
-# -- people who decide ----------------------------------------------------------------------------------------
+# -- people who decide -------------------------------------------------------------------------------------
 
 PAYING = {
     **make_spec(describe_tool("look_up"), describe_tool("pay", requires_approval=True)),
@@ -566,3 +566,52 @@ async def test_a_second_request_after_one_response_asks_the_host_with_all_messag
         calls = {item["call_id"] for item in body["input"] if item.get("type") == "function_call"}
         results = {item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"}
         assert calls == results
+
+
+# -- secrets --------------------------------------------------------------------------------------------------
+
+KEY = "sk-nobody-knows-this-1234567890"
+
+
+async def ask_with_key() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a program gets and what its host, which are told a key of the program, and refuse one of two
+    calls."""
+    bodies: list[Any] = []
+    texts = json.dumps({"text": f"with {KEY}"})
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        calls = [call_tool("look_up", arguments=texts), call_tool("zap")] if len(bodies) == 1 else []
+        await call.send_whole("200 OK", complete(choose(*calls)), "Content-Type: application/json")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        headers = {"authorization": f"Bearer {KEY}"}
+        messages: list[Any] = [{"role": "user", "content": f"use {KEY}"}]
+        body = make_body("chat", messages=messages)
+        got = (await client.post(watch.url + PATHS["chat"], json=body, headers=headers)).json()
+        message = got["choices"][0]["message"]
+        messages += [
+            message,
+            {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "x"},
+        ]
+        body = make_body("chat", messages=messages)
+        await client.post(watch.url + PATHS["chat"], json=body, headers=headers)
+    return message, bodies
+
+
+async def test_a_call_beside_a_refused_one_keeps_a_secret_among_its_arguments() -> None:
+    """The log has none; but the program gets the arguments that the model has made, or none."""
+    message, _ = await ask_with_key()
+    (call,) = message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"text": f"with {KEY}"}
+
+
+@pytest.mark.xfail(strict=True, reason="the host is asked with the messages of the log, which has no secrets")
+async def test_a_host_gets_what_the_program_says_behind_a_refusal_too() -> None:
+    """A program that tells its model a key tells it that in each request."""
+    _, bodies = await ask_with_key()
+    assert [each["messages"][0]["content"] for each in bodies] == [f"use {KEY}"] * 2
