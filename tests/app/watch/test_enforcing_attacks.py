@@ -568,7 +568,7 @@ async def test_a_second_request_after_one_response_asks_the_host_with_all_messag
         assert calls == results
 
 
-# -- secrets --------------------------------------------------------------------------------------------------
+# -- secrets ----------------------------------------------------------------------------------------
 
 KEY = "sk-nobody-knows-this-1234567890"
 
@@ -594,10 +594,7 @@ async def ask_with_key() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         body = make_body("chat", messages=messages)
         got = (await client.post(watch.url + PATHS["chat"], json=body, headers=headers)).json()
         message = got["choices"][0]["message"]
-        messages += [
-            message,
-            {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "x"},
-        ]
+        messages += [message, {"role": "tool", "tool_call_id": "call_look_up", "content": "x"}]
         body = make_body("chat", messages=messages)
         await client.post(watch.url + PATHS["chat"], json=body, headers=headers)
     return message, bodies
