@@ -117,7 +117,7 @@ class _Pending(msgspec.Struct, kw_only=True):
     earlier_text: str = ""
     """What the program has got of earlier replies to this request."""
     earlier_ids: tuple[str, ...] = ()
-    """The ids of these replies."""
+    """The ids of those replies: a program may know the one that it gets by the first of them."""
     asks: int = 0
     """How often the host was asked again."""
 
@@ -259,6 +259,7 @@ class Enforcer:
         conversation.ask_again(_now())
         if self._recorder.get_follower(conversation).wants_model and pending.asks < _MOST_ASKS:
             pending.asks += 1
+            pending.earlier_ids += (reply.response_id,) if reply.response_id else ()
             figures.asked_again += 1
             self._write(conversation)
             pending.reply = None

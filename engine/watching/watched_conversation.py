@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.exchange.derived_records import DerivedRecords
 from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
+from toolchart.engine.log.family import WATCHED
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
 from toolchart.engine.watching.watched_chart import load_watched_chart
@@ -36,8 +37,6 @@ from toolchart.states.snapshot import Snapshot
 
 SERVICE = "model"
 """Name of the one `llms` entry of a watched conversation."""
-
-WATCHED = "watched"
 
 _OTHER_PROMPT = "the program goes on with another prompt"
 
@@ -259,7 +258,7 @@ class WatchedConversation:
         self.write(lease)
 
     def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:
-        """Append what is new to the log.
+        """Append what is new to the log. Where that fails, it is still new, and the next write has it.
 
         Args:
             lease: under which it is held.
@@ -268,13 +267,14 @@ class WatchedConversation:
         Raises:
             LogUnavailable, LogConflict: the log cannot be written.
         """
-        lines, self._lines = self._lines, []
+        lines = self._lines
         if not lines:
             return
         batch = RecordBatch(self.id, self._records.count - len(lines), lines, lease, taken=taken)
         (fault,) = self._store.append_many([batch])
         if fault is not None:
             raise fault
+        self._lines = []
 
     # -- events ------------------------------------------------------------------------------------
 

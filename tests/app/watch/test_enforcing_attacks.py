@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+import sys
 from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from command_line import START
 from enforced_programs import PATHS, SCHEMA, describe_tool, enforce, make_client, make_spec, name_host
 from proxied_hosts import WAIT_S, Call, serve_host
 
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.reading.waiting import PendingApproval, read_waiting
+from toolchart.states.errors import LogUnavailable
+from toolchart.states.ports import Store
 
 SPEC = make_spec(describe_tool("look_up"), describe_tool("book"))
 EVENTS = "text/event-stream"
@@ -306,3 +314,301 @@ async def test_another_prompt_within_a_turn_is_no_message_to_the_host() -> None:
             messages += [message, *results]
     roles = [each["role"] for each in bodies[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"], bodies[-1]
+
+
+# -- people who decide -------------------------------------------------------------------------------------
+
+PAYING = {
+    **make_spec(describe_tool("look_up"), describe_tool("pay", requires_approval=True)),
+    "llms": {"model": {"provider": "scripted", "model": "m"}},
+    "responses": [{"llm": "model"}],
+}
+"""An agent whose model has the name that watched conversations have for theirs."""
+
+
+async def run_command(folder: Path, *words: str) -> tuple[int, str]:
+    """Exit code and output of a command about the log of a folder."""
+    (folder / "agent.yaml").write_text(json.dumps(PAYING), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", START, *words, "--spec", "agent.yaml", "--log", "seen.db"),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode or 0, output.decode()
+
+
+async def wait_for_questions(store: Store, count: int) -> list[PendingApproval]:
+    """What people are asked, once there is enough of it."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            calls = [
+                call for name in store.list_conversations() for call in read_waiting(store, name).approvals
+            ]
+            waiting = {(call.conversation, call.id): call for call in calls}  # a parent has its children's
+            if len(waiting) == count:
+                return list(waiting.values())
+            await asyncio.sleep(0.05)
+
+
+async def test_nobody_goes_on_with_a_turn_whose_watch_was_killed(tmp_path: Path) -> None:
+    """The program is gone: neither its tools nor its model may be called in its place, whatever the agent of
+    whoever decides has. The turn can be cancelled."""
+
+    async def answer(call: Call) -> None:
+        await call.send_whole("200 OK", complete(choose(call_tool("pay"))), "Content-Type: application/json")
+
+    store = open_store(str(tmp_path / "live.db"))
+    async with (
+        serve_host(answer) as host,
+        enforce(store, PAYING, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        asking = asyncio.create_task(client.post(watch.url + PATHS["chat"], json=make_body("chat")))
+        (call,) = await wait_for_questions(store, 1)
+        with (
+            closing(sqlite3.connect(tmp_path / "live.db")) as live,
+            closing(sqlite3.connect(tmp_path / "seen.db")) as copy,
+        ):
+            live.backup(copy)
+        asking.cancel()
+    left = open_store(str(tmp_path / "seen.db"))
+    for lease in left.list_leases():
+        left.release_lease(lease, is_open=True)
+    code, output = await run_command(tmp_path, "approve", call.conversation, call.id)
+    assert (code, "runs in another program" in output) == (2, True), output
+    code, output = await run_command(tmp_path, "resume", call.conversation)
+    assert (code, "waiting for approval" in output) == (1, True), output
+    types = [json.loads(line)["event"]["type"] for line in left.read_lines(call.conversation)]
+    assert types[-1] == "reviewed"
+
+
+async def test_calls_of_two_children_are_decided(tmp_path: Path) -> None:
+    """Two children of one call ask people at once: each decision is about its own."""
+    topics = [f"find out all about the {number} topic" for number in ("first", "second")]
+
+    async def answer(call: Call) -> None:
+        said = json.loads(call.body)["messages"][0]["content"]
+        calls = [call_tool("pay")]
+        if said == "hi":
+            texts = [json.dumps({"text": topic}) for topic in topics]
+            calls = [{**call_tool("look_up", arguments=text), "id": text} for text in texts]
+        await call.send_whole("200 OK", complete(choose(*calls)), "Content-Type: application/json")
+
+    store = open_store(str(tmp_path / "seen.db"))
+    async with (
+        serve_host(answer) as host,
+        enforce(store, PAYING, {"openai": host.url}) as watch,
+        make_client() as client,
+        asyncio.TaskGroup() as group,
+    ):
+        bodies = [make_body("chat", messages=[{"role": "user", "content": said}]) for said in ("hi", *topics)]
+        await client.post(watch.url + PATHS["chat"], json=bodies[0])
+        asking = [
+            group.create_task(client.post(watch.url + PATHS["chat"], json=body, timeout=WAIT_S))
+            for body in bodies[1:]
+        ]
+        waiting = await wait_for_questions(store, 2)
+        assert all("." in call.conversation for call in waiting)
+        for call, deny in zip(waiting, ([], ["--deny"]), strict=True):
+            code, output = await run_command(tmp_path, "approve", call.conversation, call.id, *deny)
+            assert code == 0 or "another worker" in output, output
+        done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        (first,) = done
+        assert first.result().json()["choices"][0]["finish_reason"] == "tool_calls"
+        # The model of the other one insists, and is asked about anew.
+        (again,) = await wait_for_questions(store, 1)
+        code, output = await run_command(tmp_path, "cancel", again.conversation)
+    assert code == 0, output
+
+
+# -- the log -----------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_fails_once_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written reaches no program, and is written as soon as the log can be."""
+    store, failing = open_store("memory"), [False, True, False]
+    append = store.append_many
+
+    def append_or_fail(batches: Any) -> Any:
+        if failing and failing.pop(0):
+            raise LogUnavailable("the disk is away")
+        return append(batches)
+
+    monkeypatch.setattr(store, "append_many", append_or_fail)
+
+    async def answer(call: Call) -> None:
+        await call.send_whole(
+            "200 OK", complete(choose(call_tool("look_up"))), "Content-Type: application/json"
+        )
+
+    async with (
+        serve_host(answer) as host,
+        enforce(store, SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        messages: list[Any] = [{"role": "user", "content": "hi"}]
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", messages=messages))
+        messages.append(got.json()["choices"][0]["message"])
+        messages.append({"role": "tool", "tool_call_id": "call_look_up", "content": "found"})
+        got = await client.post(watch.url + PATHS["chat"], json=make_body("chat", messages=messages))
+    assert (got.status_code, "the disk is away" in got.text) == (403, True)
+    (name,) = store.list_conversations()
+    types = [json.loads(line)["event"]["type"] for line in store.read_lines(name)]
+    assert types == [
+        *("configured", "turn_started", "replied", "reviewed"),
+        *("tool_finished", "replied", "reviewed", "tool_finished", "cancelled"),
+    ]
+
+
+# -- programs that name responses ----------------------------------------------------------------------------
+
+
+def write_response(number: int, text: str, *names: str) -> bytes:
+    """A whole stream of Responses, with all events that OpenAI sends."""
+    response = {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "tools": []}
+    response |= {"tool_choice": "auto", "parallel_tool_calls": True}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+    ]
+    output: list[dict[str, Any]] = []
+    if text:
+        head = {"type": "message", "id": f"msg{number}", "role": "assistant"}
+        place = {"item_id": head["id"], "output_index": 0, "content_index": 0}
+        part = {"type": "output_text", "annotations": [], "logprobs": []}
+        message = {**head, "status": "completed", "content": [{**part, "text": text}]}
+        added = {"type": "response.output_item.added", "output_index": 0}
+        events += [
+            {**added, "item": {**head, "status": "in_progress", "content": []}},
+            {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+            {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []},
+            {"type": "response.output_text.done", **place, "text": text, "logprobs": []},
+            {"type": "response.content_part.done", **place, "part": {**part, "text": text}},
+            {"type": "response.output_item.done", "output_index": 0, "item": message},
+        ]
+        output.append(message)
+    for name in names:
+        item = {**make_item(name), "id": f"fc{number}_{name}", "call_id": f"call{number}_{name}"}
+        events += [{**event, "output_index": len(output)} for event in list_item_events(item)]
+        output.append(item)
+    usage = {"input_tokens": 5, "output_tokens": 6, "total_tokens": 11}
+    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    ended = {**response, "status": "completed", "output": output, "usage": usage}
+    events.append({"type": "response.completed", "response": ended})
+    return write_events([{**each, "sequence_number": at} for at, each in enumerate(events)], is_named=True)
+
+
+async def test_the_sdk_reads_a_response_for_which_the_host_was_asked_twice() -> None:
+    """It raises where the id at the end is not the one at the beginning. With it, the program goes on."""
+    openai = pytest.importorskip("openai")
+    bodies: list[Any] = []
+    answers = [
+        write_response(1, "One moment. ", "zap"),
+        write_response(2, "So be it.", "look_up"),
+        write_response(3, "Done."),
+    ]
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        await call.send_whole("200 OK", answers[len(bodies) - 1], f"Content-Type: {EVENTS}")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        openai.AsyncOpenAI(base_url=f"{watch.url}/openai/v1", api_key="none", max_retries=0) as sdk,
+    ):
+        async with sdk.responses.stream(model="m", input="hi") as stream:
+            first = await stream.get_final_response()
+        results = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "ok"}
+            for item in first.output
+            if item.type == "function_call"
+        ]
+        async with sdk.responses.stream(model="m", input=results, previous_response_id=first.id) as stream:
+            second = await stream.get_final_response()
+    assert (first.output_text, len(results), first.usage.total_tokens) == ("One moment. So be it.", 1, 11)
+    assert second.output_text == "Done."
+    assert "previous_response_id" not in bodies[-1]
+    called = [item["call_id"] for item in bodies[-1]["input"] if item.get("type") == "function_call_output"]
+    assert called == ["call1_zap", "call2_look_up"]
+
+
+async def test_a_second_request_after_one_response_asks_the_host_with_all_messages() -> None:
+    """The host has another response under that id: it would miss the result of the call that was refused."""
+    bodies: list[Any] = []
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        data = write_response(1, "", "look_up", "zap") if len(bodies) == 1 else write_response(2, "Done.")
+        await call.send_whole("200 OK", data, f"Content-Type: {EVENTS}")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        url = watch.url + PATHS["responses"]
+        await client.post(url, json=make_body("responses", stream=True))
+        result = [{"type": "function_call_output", "call_id": "call1_look_up", "output": "ok"}]
+        more = {"stream": True, "input": result, "previous_response_id": "r1"}
+        for _ in range(2):
+            got = await client.post(url, json=make_body("responses", **more))
+            assert (got.status_code, "Done." in got.text) == (200, True)
+    for body in bodies[1:]:
+        assert "previous_response_id" not in body
+        calls = {item["call_id"] for item in body["input"] if item.get("type") == "function_call"}
+        results = {item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"}
+        assert calls == results
+
+
+# -- secrets ----------------------------------------------------------------------------------------
+
+KEY = "sk-nobody-knows-this-1234567890"
+
+
+async def ask_with_key() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a program gets and what its host, which are told a key of the program, and refuse one of two
+    calls."""
+    bodies: list[Any] = []
+    texts = json.dumps({"text": f"with {KEY}"})
+
+    async def answer(call: Call) -> None:
+        bodies.append(json.loads(call.body))
+        calls = [call_tool("look_up", arguments=texts), call_tool("zap")] if len(bodies) == 1 else []
+        await call.send_whole("200 OK", complete(choose(*calls)), "Content-Type: application/json")
+
+    async with (
+        serve_host(answer) as host,
+        enforce(open_store("memory"), SPEC, {"openai": host.url}) as watch,
+        make_client() as client,
+    ):
+        headers = {"authorization": f"Bearer {KEY}"}
+        messages: list[Any] = [{"role": "user", "content": f"use {KEY}"}]
+        body = make_body("chat", messages=messages)
+        got = (await client.post(watch.url + PATHS["chat"], json=body, headers=headers)).json()
+        message = got["choices"][0]["message"]
+        messages += [message, {"role": "tool", "tool_call_id": "call_look_up", "content": "x"}]
+        body = make_body("chat", messages=messages)
+        await client.post(watch.url + PATHS["chat"], json=body, headers=headers)
+    return message, bodies
+
+
+async def test_a_call_beside_a_refused_one_keeps_a_secret_among_its_arguments() -> None:
+    """The log has none; but the program gets the arguments that the model has made, or none."""
+    message, _ = await ask_with_key()
+    (call,) = message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"text": f"with {KEY}"}
+
+
+@pytest.mark.xfail(strict=True, reason="the host is asked with the messages of the log, which has no secrets")
+async def test_a_host_gets_what_the_program_says_behind_a_refusal_too() -> None:
+    """A program that tells its model a key tells it that in each request."""
+    _, bodies = await ask_with_key()
+    assert [each["messages"][0]["content"] for each in bodies] == [f"use {KEY}"] * 2
