@@ -263,7 +263,6 @@ class Enforcer:
             figures.asked_again += 1
             self._write(conversation)
             pending.reply = None
-            pending.earlier_ids = (*pending.earlier_ids, reply.response_id or "")
             return Ruling(again=self._build_body(pending.placed.call, conversation))
         words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
         conversation.end(words)

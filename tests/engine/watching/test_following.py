@@ -209,6 +209,37 @@ def test_a_turn_that_goes_back_remembers_the_conversation() -> None:
     assert "refund must not run after book" in departure.reason
 
 
+def test_what_was_said_of_a_turn_before_the_watch_counts() -> None:
+    """A program whose first request has a turn that has begun: what its calls have been counts."""
+    scene = make_scene()
+    scene.user("go")
+    calls = [
+        ToolCall(id=name, name=name, arguments={"text": "x"}, native_id=name) for name in ("look_up", "book")
+    ]
+    for call in calls:
+        result = Message(role="tool", content="done", tool_call_id=call.id, name=call.name)
+        scene.messages += [Message(role="assistant", tool_calls=(call,)), result]
+    scene.model("book")
+    (departure,) = scene.close().departures
+    assert "book may run at most once" in departure.reason
+    begun = make_scene()
+    begun.messages = scene.messages[:3]
+    begun.model("book")
+    assert begun.close().departures == []
+
+
+def test_what_a_program_had_run_before_the_watch_is_held_against_the_agent_too() -> None:
+    """A call that the agent refuses is where the conversation leaves it, also if its model asked earlier."""
+    scene = make_scene()
+    scene.user("go")
+    call = ToolCall(id="b", name="book", arguments={"text": "x"}, native_id="b")
+    result = Message(role="tool", content="done", tool_call_id="b", name="book")
+    scene.messages += [Message(role="assistant", tool_calls=(call,)), result]
+    scene.model()
+    (departure,) = scene.close().departures
+    assert "book needs look_up to have succeeded first" in departure.reason
+
+
 def test_a_chart_alone_knows_its_limits_and_no_tools() -> None:
     """Every call that can be read is a good one, until the chart ends the turn."""
     scene = Scene(load_rules("tool_loop"))
