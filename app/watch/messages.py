@@ -34,6 +34,7 @@ def select_headers(headers: Headers, left_out: frozenset[bytes]) -> Headers:
 
 
 def describe_error(error: Exception) -> str:
+    """What an error says; its kind where it says nothing."""
     return str(error) or type(error).__name__
 
 
