@@ -3,7 +3,8 @@
     python benchmarks/watch.py [--rounds 7] [--chunks 4000]
 
 Host, proxies and client are processes of their own. Each round measures, one after the other: the proxy of
-`toolchart watch` with a sink that only counts, a bare proxy that copies bytes between two asyncio streams and
+`toolchart watch` with a sink that only counts, the same with a log and with rules that hold each answer back
+until it is judged (`--enforce`), a bare proxy that copies bytes between two asyncio streams and
 knows no HTTP, and no proxy. Two kinds of stream: *paced*, where the host sends a chunk when the client has
 the one before, so that each travels alone, as those of a model do; and *burst*, where it sends as fast as it
 can and many travel together.
@@ -28,6 +29,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 CHUNK = b'data: {"id":"r","model":"m","choices":[{"index":0,"delta":{"content":"a word "}}]}\n\n'
 
+END = (
+    b'data: {"id":"r","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+REQUEST = b'{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}'
+
 REPORT = """
 import sys, threading, time
 
@@ -41,7 +49,7 @@ threading.Thread(target=report, daemon=True).start()
 
 HOST = f"""
 import asyncio
-CHUNK = {CHUNK!r}
+CHUNK, END = {CHUNK!r}, {END!r}
 FRAME = b"%x\\r\\n%s\\r\\n" % (len(CHUNK), CHUNK)
 acknowledged = asyncio.Semaphore(0)
 
@@ -49,8 +57,8 @@ async def serve(reader, writer):
     try:
         while True:
             head = await reader.readuntil(b"\\r\\n\\r\\n")
-            kind, count = head.split(b" ", 2)[1].split(b"/")[-2:]
-            await reader.readexactly(2)
+            kind, count = head.split(b" ", 2)[1].split(b"/")[-4:-2]
+            await reader.readexactly({len(REQUEST)})
             writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\n"
                          b"Transfer-Encoding: chunked\\r\\n\\r\\n")
             for _ in range(int(count)):
@@ -58,7 +66,7 @@ async def serve(reader, writer):
                 await writer.drain()
                 if kind == b"paced":
                     await acknowledged.acquire()
-            writer.write(b"0\\r\\n\\r\\n")
+            writer.write(b"%x\\r\\n%s\\r\\n0\\r\\n\\r\\n" % (len(END), END))
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
@@ -119,6 +127,18 @@ asyncio.run(main())
 """
 
 
+RULED = OURS.replace(
+    "    proxy = Proxy(",
+    """    from toolchart.app.watch.rules import load_rules
+    from toolchart.engine.log.stores import open_store
+    from toolchart.engine.watching.enforcing import Enforcer
+    from toolchart.engine.watching.recorder import Recorder
+    store, rules = open_store("memory"), load_rules("tool_loop")
+    recorder = Recorder(store, {}, replayer=rules, is_enforced=True)
+    proxy = Proxy(""",
+).replace("ExchangeCounts())", "ExchangeCounts(), Enforcer(recorder, store, rules))")
+
+
 @contextmanager
 def run_code(code: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A process that runs code, until the block ends."""
@@ -149,8 +169,9 @@ def read_cpu_s(process: subprocess.Popen[str] | None) -> float:
 async def read_stream(port: int, kind: str, count: int, signals: asyncio.StreamWriter) -> float:
     """Seconds from the first chunk of a stream to its end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    path = f"/openai/v1/x/{kind}/{count}".encode()
-    writer.write(b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}" % path)
+    path = f"/openai/v1/x/{kind}/{count}/chat/completions".encode()
+    head = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (path, len(REQUEST))
+    writer.write(head + REQUEST)
     seen, start_s, data = 0, 0.0, b""
     while seen < count:
         data = await reader.read(65536)
@@ -175,7 +196,7 @@ async def measure(rounds: int, chunks: int) -> None:
         host_port, signal_port = map(int, read_words(host))
         _, signals = await asyncio.open_connection("127.0.0.1", signal_port)
         ways: dict[str, tuple[int, subprocess.Popen[str] | None]] = {}
-        for name, code in (("toolchart watch", OURS), ("bare copy", BARE)):
+        for name, code in (("toolchart watch", OURS), ("with rules", RULED), ("bare copy", BARE)):
             process = stack.enter_context(run_code(code, str(host_port)))
             ways[name] = (int(read_words(process)[0]), process)
         ways["no proxy"] = (host_port, None)

@@ -24,7 +24,7 @@ from toolchart.app.watch.messages import (
     NOT_FOR_HOSTS,
     Headers,
     Send,
-    describe,
+    describe_error,
     select_headers,
     send_words,
 )
@@ -35,6 +35,9 @@ from toolchart.states.messages import Reply
 
 _KEEP_ALIVE_S = 10.0
 """How often a program that waits for a person gets a sign of life."""
+
+_END_S = 0.25
+"""How long a stream may stay open behind the mark of its end: what ends at once is used again."""
 
 _REFUSED = 403
 """The status of what a program gets in the place of an answer: clients do not ask again at it."""
@@ -70,9 +73,9 @@ class EnforcedPassage(Passage):
         except Refusal as refusal:
             await self._end_with(send, str(refusal), _REFUSED)
         except httpx2.HTTPError as error:
-            self._cut(f"{self._upstream.shown} broke off its answer: {describe(error)}")
+            self._cut(f"{self._upstream.shown} broke off its answer: {describe_error(error)}")
         except Exception as error:  # of the server, or of ours: what is not decided does not pass
-            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe(error)}")
+            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe_error(error)}")
 
     async def _read_request(self) -> bytes:
         """The body of the request as the program sent it."""
@@ -117,7 +120,7 @@ class EnforcedPassage(Passage):
         try:
             response = await self._ask_with(body, is_own=is_own)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            words = f"{self._upstream.shown} did not answer: {describe(error)}"
+            words = f"{self._upstream.shown} did not answer: {describe_error(error)}"
             await self._end_with(send, words, 502)
             return b""
         headers = response.headers.raw
@@ -144,7 +147,10 @@ class EnforcedPassage(Passage):
         return await self._upstream.ask(scope["method"], path, query, headers, body)
 
     async def _pass_failure(self, send: Send, response: httpx2.Response, headers: Headers) -> None:
-        """Pass an answer that is none of a model."""
+        """Pass an answer that is none of a model: an error. Clients take any other status for an answer, and
+        follow to another address, where nobody judges."""
+        if self._status < 400:
+            raise Refusal(f"the host answers with the status {self._status}, and 200 alone can be judged")
         content = await self._collect(response)
         if self._stream is not None:
             await self._end_with(send, f"the host answered {self._status} when it was asked again", _REFUSED)
@@ -198,7 +204,8 @@ class EnforcedPassage(Passage):
             await send({"type": "http.response.start", "status": self._status, "headers": selected})
         else:
             held.ask_again()
-        async for chunk in self._iterate(response):
+        chunks = self._iterate(response)
+        while (chunk := await self._read_next(chunks, held)) is not None:
             self._answer.add(chunk)
             self._check_size()
             data = held.feed(chunk)
@@ -211,6 +218,15 @@ class EnforcedPassage(Passage):
         await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return b""
+
+    async def _read_next(self, chunks: AsyncIterator[bytes], held: HeldStream) -> bytes | None:
+        """The next bytes of a stream; None at its end. Clients do not wait for it behind its mark, so a host
+        that leaves it open then is not waited for."""
+        try:
+            async with asyncio.timeout(_END_S if held.is_done else None):
+                return await anext(chunks, None)
+        except TimeoutError:
+            return None
 
     async def _wait_for_ruling(self, send: Send, held: HeldStream) -> Ruling:
         exchange = self.build_exchange()

@@ -33,7 +33,8 @@ def select_headers(headers: Headers, left_out: frozenset[bytes]) -> Headers:
     return [(name, value) for name, value in lowered if name not in dropped]
 
 
-def describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """What an error says; its kind where it says nothing."""
     return str(error) or type(error).__name__
 
 

@@ -16,7 +16,7 @@ from toolchart.app.watch.messages import (
     Message,
     Receive,
     Send,
-    describe,
+    describe_error,
     select_headers,
     send_words,
 )
@@ -106,7 +106,7 @@ class Passage:
         try:
             response = await self._ask()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            words = f"{self._upstream.shown} did not answer: {describe(error)}"
+            words = f"{self._upstream.shown} did not answer: {describe_error(error)}"
             self._problem = words
             self._end_s = time.perf_counter()
             await send_words(send, 502, words)
@@ -117,9 +117,9 @@ class Passage:
         try:
             await self._pass_answer(response, send)
         except httpx2.HTTPError as error:
-            self._cut(f"{self._upstream.shown} broke off its answer: {describe(error)}")
+            self._cut(f"{self._upstream.shown} broke off its answer: {describe_error(error)}")
         except Exception as error:  # of the server: an answer that HTTP does not allow
-            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe(error)}")
+            self._cut(f"the answer of {self._upstream.shown} cannot be passed on: {describe_error(error)}")
         finally:
             await response.aclose()
 

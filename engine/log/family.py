@@ -409,3 +409,28 @@ def refuse_child(configured: Configured, name: str) -> None:
             f"conversation {name!r} is a child of {parent!r}",
             hint=f"act on its parent, which hands on what concerns it: {parent}",
         )
+
+
+WATCHED = "watched"
+"""Name of the agent of a conversation that another program has and a watch records."""
+
+WATCH_TAG = "watch"
+"""Name of the tag that such a conversation has."""
+
+
+def is_watched(configured: Configured) -> bool:
+    """Whether another program runs the turns of a conversation, which nobody here can go on with."""
+    return configured.spec.get("name") == WATCHED and WATCH_TAG in configured.tags
+
+
+def refuse_watched(configured: Configured, name: str) -> None:
+    """Refuse to go on with an open turn that another program runs: only its watch takes decisions.
+
+    Raises:
+        SpecError: it is one. A fork of it is none.
+    """
+    if is_watched(configured) and configured.conversation == name:
+        raise SpecError(
+            f"the turn of conversation {name!r} runs in another program, and no watch holds it any more",
+            hint=f"end it: toolchart cancel {name}",
+        )

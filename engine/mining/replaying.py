@@ -99,7 +99,7 @@ class Replayer:
         return self._tools
 
     @property
-    def offered(self) -> tuple[str, ...] | None:
+    def offered_tools(self) -> tuple[str, ...] | None:
         """The names of the tools that the agent offers; None where it does not say which there are."""
         return self._settings.tools if self._has_tools else None
 

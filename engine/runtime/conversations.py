@@ -14,7 +14,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
-from toolchart.engine.log.family import NO_HEADING, Heading, find_asking_hash, refuse_child
+from toolchart.engine.log.family import NO_HEADING, Heading, find_asking_hash, refuse_child, refuse_watched
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.record import FORMAT, Journal
@@ -236,7 +236,12 @@ class Conversations:
         return has_open_work(self._store, snapshot, name, self._parts.clock.now(), self._parts)
 
     def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
-        """The driver of a conversation whose turn is open, with the chart that the turn began with."""
+        """The driver of a conversation whose turn is open, with the chart that the turn began with.
+
+        Raises:
+            SpecError: another program runs it.
+        """
+        refuse_watched(loaded_conversation.configured, name)
         settings = loaded_conversation.snapshot.settings
         assert settings is not None, "an open turn has settings"
         driver = self._build_driver(

@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.decisions import require_undecided
-from toolchart.engine.log.family import NO_HEADING, read_parent, refuse_child, require_heading
+from toolchart.engine.log.family import NO_HEADING, is_watched, read_parent, refuse_child, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent import Agent
@@ -549,6 +549,8 @@ class Turns:
         registry = parent_agent.tools.registry
         tools = {item: registry.get(open_call.call.name) for item, open_call in enumerate(calls)}
         called_agent = getattr(tools.get(int(link.get("item", 0))), "agent", None)
+        if called_agent is None and is_watched(self.load(parent).configured):
+            return parent_agent  # the rules of one agent are enforced for the whole family
         if called_agent is None:
             raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
         return parent_agent.get_child(called_agent)

@@ -117,7 +117,7 @@ class _Pending(msgspec.Struct, kw_only=True):
     earlier_text: str = ""
     """What the program has got of earlier replies to this request."""
     earlier_ids: tuple[str, ...] = ()
-    """The ids of these replies."""
+    """The ids of those replies: a program may know the one that it gets by the first of them."""
     asks: int = 0
     """How often the host was asked again."""
 
@@ -192,7 +192,7 @@ class Enforcer:
         except SpecError as error:
             place = f"{error.path}: " if error.path else ""
             raise Refusal(f"the request cannot be read: {place}{error.message}") from None
-        problem = find_unjudged(call, self._replayer.offered)
+        problem = find_unjudged(call, self._replayer.offered_tools)
         if problem:
             raise Refusal(problem)
         placed = self._recorder.place(call)
@@ -210,8 +210,10 @@ class Enforcer:
         pending.exchange = exchange
         call = add_answer(pending.placed.call, exchange, self._recorder.prices)
         problem = f"it has {unknown}, of which nothing is known here" if unknown else ""
-        if call.failure is not None and has_calls:
+        if has_calls and call.failure is not None:
             problem = problem or call.failure.message
+        elif has_calls and call.reply is not None and not call.reply.tool_calls:
+            problem = problem or "it has a call that cannot be read"
         if problem:
             message = f"the answer cannot be judged: {problem}"
             failure = ProviderError(kind="bad_response", message=message, retryable=False)
@@ -257,10 +259,10 @@ class Enforcer:
         conversation.ask_again(_now())
         if self._recorder.get_follower(conversation).wants_model and pending.asks < _MOST_ASKS:
             pending.asks += 1
+            pending.earlier_ids += (reply.response_id,) if reply.response_id else ()
             figures.asked_again += 1
             self._write(conversation)
             pending.reply = None
-            pending.earlier_ids = (*pending.earlier_ids, reply.response_id or "")
             return Ruling(again=self._build_body(pending.placed.call, conversation))
         words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
         conversation.end(words)
@@ -283,7 +285,7 @@ class Enforcer:
         if effect is None:
             raise Refusal("its calls were reviewed, and do not run")
         outcomes = [executor.refuse(each.call, each.outcome, each.reason) for each in effect.refused]
-        allowed, offered = list[ToolCall](), self._replayer.offered
+        allowed, offered = list[ToolCall](), self._replayer.offered_tools
         for call in effect.calls:
             denial = executor.find_denial(call, offered) if offered is not None else None
             if denial is None:

@@ -17,7 +17,6 @@ import msgspec
 
 from toolchart.engine.mining.replaying import Replayer, Stopped
 from toolchart.engine.mining.traces import TracedCall
-from toolchart.engine.watching.watched_conversation import OTHER_PROMPT
 from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
@@ -72,8 +71,6 @@ class Follower:
         """A reply whose calls are not reviewed yet."""
         self._is_judged = False
         """Whether that reply was judged already."""
-        self._is_handed_over = False
-        """Whether another prompt goes on with the turn."""
         self._is_repeated = False
         """Whether what comes has happened in the conversation that this one goes on from."""
 
@@ -143,14 +140,15 @@ class Follower:
     def follow(self, event: Event) -> None:
         """Take an event that was recorded."""
         match event:
-            case Configured() | Failed():
+            case Configured() | Failed() | Cancelled():
                 # A failed call that is made once more is one call to an agent, which retries below its chart.
+                # Whether an end was one, the next turn says.
                 pass
-            case Cancelled(reason=reason) if reason == OTHER_PROMPT:
-                self._is_handed_over = True
             case TurnStarted():
-                is_handed_over, self._is_handed_over = self._is_handed_over, False
-                if self._is_repeated or (is_handed_over and not event.message):
+                # Where another prompt takes over, or a child goes on that was taken for ended, the log begins
+                # a turn without words.
+                goes_on = not event.message and not event.parts and not self._run.snapshot.is_over
+                if self._is_repeated or (goes_on and self._turn):
                     return
                 self._turn += 1
                 self.problem = ""

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.engine.log.family import WATCH_TAG
 from toolchart.engine.mining.replaying import Replayer
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.watching.exchanges import Exchange
@@ -39,8 +40,7 @@ from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart")
 
-TAG = "watch"
-"""Name of the tag that all conversations of a watch have."""
+TAG = WATCH_TAG
 
 CONTINUES = "continues"
 """Name of the tag with the conversation that one goes on from otherwise than message by message."""
@@ -245,6 +245,8 @@ class Recorder:
         if place.sign not in ("goes on", "asks again") or conversation is None:
             conversation, more = self._begin(call, place, messages)
             marks += more
+        # The host keeps another response than the program knows: it gets all messages.
+        conversation.is_edited = conversation.is_edited or (before is not None and before.is_edited)
         if place.sign == "asks again":
             figures.retries += 1
         if place.others and place.sign != "new":
@@ -314,20 +316,20 @@ class Recorder:
         return reply
 
     def note_shown(
-        self, placed: PlacedCall, reply: Reply, exchange: Exchange, other_ids: Iterable[str] = ()
+        self, placed: PlacedCall, reply: Reply, exchange: Exchange, earlier_ids: Iterable[str] = ()
     ) -> None:
         """Take note of the reply that the program gets: with it, it goes on.
 
         Args:
             exchange: with what the host has answered.
-            other_ids: of earlier responses, by one of which the program may know the reply.
+            earlier_ids: other ids that the program may know it by.
         """
         conversation = placed.conversation
         message = conversation.add_shown(reply)
         self._groups.note_reply(conversation.id, message, _list_known_calls(message))
-        for response_id in (reply.response_id, *other_ids):
-            if response_id:
-                self._by_response[response_id] = conversation.id, len(conversation.messages)
+        for name in (*earlier_ids, reply.response_id):
+            if name:
+                self._by_response[name] = conversation.id, len(conversation.messages)
         if reply.response_id:
             self._items |= list_items(exchange)
 
@@ -397,7 +399,8 @@ class Recorder:
         if name is None:
             return None
         child = self._conversations[name]
-        self._end(child, PARENT_WENT_ON)
+        if not child.is_asking:  # else it is another call that runs it, which was not certain
+            self._end(child, PARENT_WENT_ON)
         item = int(name.rpartition(".")[2])
         return ChildOutcome(conversation=name, item=item, head=child.head, usage=child.usage)
 

@@ -319,7 +319,9 @@ def build_request_body(call: SeenCall, request: Request) -> bytes:
         ProviderError: the wire format has no form for the messages.
     """
     builder = _get_decoder(call.wire, call.exchange.host, call.model)
-    built = builder.build_body(replace(request, tools=(), options={}), stream=False)
+    # A turn that only another prompt has begun begins with no words, which hosts refuse.
+    messages = [each for each in request.messages if each.role != "user" or each.content or each.parts]
+    built = builder.build_body(replace(request, messages=messages, tools=(), options={}), stream=False)
     keys = _MESSAGE_KEYS[call.wire]
     body = {key: value for key, value in call.body.items() if key not in (*keys, *_OTHER_SPELLINGS)}
     return orjson.dumps({**body, **{key: built[key] for key in keys if key in built}})

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.exchange.derived_records import DerivedRecords
 from toolchart.engine.exchange.messages import UNBOUNDED, EventBuilder
+from toolchart.engine.log.family import WATCHED
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.watching.seen_calls import PROVIDERS, SeenCall
 from toolchart.engine.watching.watched_chart import load_watched_chart
@@ -37,9 +38,7 @@ from toolchart.states.snapshot import Snapshot
 SERVICE = "model"
 """Name of the one `llms` entry of a watched conversation."""
 
-WATCHED = "watched"
-
-OTHER_PROMPT = "the program goes on with another prompt"
+_OTHER_PROMPT = "the program goes on with another prompt"
 
 
 class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +80,8 @@ class WatchedConversation:
         self.is_edited = False
         """Whether the host has said something that the program does not know: then the host is asked with the
         messages of the log."""
+        self.is_asking = False
+        """Whether a request has no answer yet."""
         self.on_event: Callable[[Event], None] = lambda _: None
         """Called with each event that was recorded."""
         self._store = store
@@ -152,7 +153,7 @@ class WatchedConversation:
         Raises:
             IllegalEvent: a message does not fit.
         """
-        self._call = call
+        self._call, self.is_asking = call, True
         self._marks += marks
         new_messages = self._use_own_ids(messages, known)
         asked_at = _parse_time(call.exchange.asked_at)
@@ -176,7 +177,7 @@ class WatchedConversation:
         for message in messages[:results]:
             self._add(self._events.add_message(message, None), asked_at, find_child)
         if self._events.is_open and self._system is not None and call.system != self._system:
-            self._add(self._events.end_turn(OTHER_PROMPT), asked_at, find_child)
+            self._add(self._events.end_turn(_OTHER_PROMPT), asked_at, find_child)
         rest = messages[results:]
         for index, message in enumerate(rest):
             follower = rest[index + 1].role if index + 1 < len(rest) else "assistant"
@@ -192,7 +193,7 @@ class WatchedConversation:
             The reply, whose calls have the ids that the log has for them; None where the request failed.
         """
         ended_at = _parse_time(call.exchange.asked_at) + timedelta(milliseconds=call.exchange.duration_ms)
-        self._replied_at = ended_at
+        self._replied_at, self.is_asking = ended_at, False
         if call.reply is None:
             assert call.failure is not None, "a call has a reply or failed"
             self._add([_build_failed(call, call.failure)], ended_at)
@@ -257,7 +258,7 @@ class WatchedConversation:
         self.write(lease)
 
     def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:
-        """Append what is new to the log.
+        """Append what is new to the log. Where that fails, it is still new, and the next write has it.
 
         Args:
             lease: under which it is held.
@@ -266,13 +267,14 @@ class WatchedConversation:
         Raises:
             LogUnavailable, LogConflict: the log cannot be written.
         """
-        lines, self._lines = self._lines, []
+        lines = self._lines
         if not lines:
             return
         batch = RecordBatch(self.id, self._records.count - len(lines), lines, lease, taken=taken)
         (fault,) = self._store.append_many([batch])
         if fault is not None:
             raise fault
+        self._lines = []
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ def make_reply(view: RequestView) -> Reply:
     call of the first one, or of the one that is forced. After their results an answer."""
     named = find_named_tools(view)
     if named:
-        tool = next(iter(named[view.called :]), None)
+        tool = next(iter(named[view.call_count :]), None)
     elif view.has_results:
         tool = None
     else:
@@ -47,7 +47,7 @@ def make_reply(view: RequestView) -> Reply:
 def find_named_tools(view: RequestView) -> list[OfferedTool]:
     """The tools that the user has named last, in that order, each as often as it stands there."""
     tools = {tool.name: tool for tool in view.tools}
-    return [tools[word] for word in re.findall(r"[\w-]+", view.said) if word in tools]
+    return [tools[word] for word in re.findall(r"[\w-]+", view.newest_words) if word in tools]
 
 
 def find_answer_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -94,13 +94,13 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     @property
-    def said(self) -> str:
+    def newest_words(self) -> str:
         """The text that the user said last."""
         entry = next((each for each in reversed(self.entries) if _is_said(each)), None)
         return " ".join(_iterate_texts(entry.wire)) if entry is not None else ""
 
     @property
-    def called(self) -> int:
+    def call_count(self) -> int:
         """How many calls there are since then."""
         said = [index for index, each in enumerate(self.entries) if _is_said(each)]
         return sum(len(each.calls) for each in self.entries[said[-1] if said else 0 :])

@@ -276,10 +276,27 @@ GROUPS: dict[str, Group] = {
             "engine/watching/grouping.py",
             "engine/watching/recorder.py",
             "engine/watching/watched_conversation.py",
+            "engine/watching/following.py",
+            "engine/watching/enforcing.py",
         ),
         share=5,
         judges=(),
-        tests=("engine/watching/test_single_calls.py", "engine/watching/test_recording.py"),
+        tests=(
+            "engine/watching/test_single_calls.py",
+            "engine/watching/test_following.py",
+            "engine/watching/test_recording.py",
+            "app/watch/test_enforcing.py",
+            "app/watch/test_enforcing_attacks.py",
+        ),
+    ),
+    "held answers": Group(
+        modules=tuple(
+            f"app/watch/held_answers/{name}.py"
+            for name in ("__init__", "reading", "chat", "responses", "messages", "gemini", "ollama")
+        ),
+        share=3,
+        judges=(),
+        tests=("app/watch/test_held_answers.py",),
     ),
     "stores": Group(
         modules=(

@@ -64,14 +64,14 @@ class Watch:
 
 @asynccontextmanager
 async def enforce(
-    store: Store, spec: dict[str, Any] | Replayer, hosts: dict[str, str]
+    store: Store, spec: dict[str, Any] | Replayer, hosts: dict[str, str], say: Callable[[str], None] = print
 ) -> AsyncIterator[Watch]:
     """An enforcing watch in front of hosts, by their words."""
     replayer = spec if isinstance(spec, Replayer) else Replayer(load_spec(spec))
-    recorder = Recorder(store, {"watch": "test"}, replayer=replayer, is_enforced=True)
+    recorder = Recorder(store, {"watch": "test"}, say=say, replayer=replayer, is_enforced=True)
     listener = open_listener("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    proxy = Proxy(hosts, KeptExchanges(), Enforcer(recorder, store, replayer))
+    proxy = Proxy(hosts, KeptExchanges(), Enforcer(recorder, store, replayer, " --spec agent.yaml"))
     try:
         async with serve_proxy(proxy, listener, grace_s=WAIT_S):
             yield Watch(url, proxy, recorder, store)
@@ -94,6 +94,8 @@ class Program:
     messages: list[Message] = field(default_factory=list)
     ran: list[list[tuple[str, Any]]] = field(default_factory=list)
     """By turn: the calls that reached its tools."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """What its requests have beside messages and tools."""
     previous: str = ""
     sent: int = 0
     answer: Callable[[str], str] = lambda name: f"result of {name}"
@@ -141,6 +143,7 @@ class Program:
             body["stream"] = self.is_streamed
         if self.previous:
             body["previous_response_id"] = self.previous
+        body |= self.more
         headers = {"authorization": "Bearer none", "x-api-key": "none", "anthropic-version": "2023-06-01"}
         answer = await client.post(self.url + path, json=body, headers=headers)
         config = LLMConfig.model_validate({**PROVIDERS[self.wire], "model": "m", "base_url": self.url})

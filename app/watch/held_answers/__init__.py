@@ -121,7 +121,7 @@ class HeldStream:
         if self._is_body:
             self._data += data
             return b""
-        return b"".join(map(self._take, self._cutter.cut(data)))
+        return b"".join(self._take(piece) for piece in self._cutter.cut(data) if not self._is_done)
 
     def _take(self, piece: bytes) -> bytes:
         """Take an event; what may pass now."""
@@ -168,12 +168,24 @@ class HeldStream:
         if self._is_body:
             body = HeldBody(self._name, bytes(self._data))
             return Verdict(False, False, body.has_calls, body.unknown)
-        if not self._cutter.rest.strip():
+        rest = self._read_rest()
+        if not rest.strip():
             return self._verdict
-        # What no empty line ends counts for some clients. A text that was cut counts for none.
-        event, unknown = self._cutter.read(bytes(self._cutter.rest))
-        rest = HEAD if unknown == NO_JSON else self._judge(event, unknown)
-        return self._verdict.join(rest)
+        return self._verdict.join(self._judge(*self._cutter.read(rest)))
+
+    def _read_rest(self) -> bytes:
+        """What follows the last whole event: what no empty line ends counts for some clients. A text that was
+        cut counts for none, so it never passes; nor does what follows the mark of the end."""
+        rest = bytes(self._cutter.rest)
+        if not rest.strip():
+            return rest
+        is_cut = self._cutter.read(rest)[1] == NO_JSON
+        return b"" if is_cut or self._is_done else rest
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the mark of the end has come: clients read no further, and nothing more passes."""
+        return self._is_done
 
     @property
     def unknown(self) -> str:
@@ -221,7 +233,7 @@ class HeldStream:
                 map(self._write, self._wire.write_rest(self._build_body(), text, reply.tool_calls))
             )
         else:
-            rest = b"".join(piece for piece, _ in self._held) + bytes(self._cutter.rest)
+            rest = b"".join(piece for piece, _ in self._held) + self._read_rest()
         self._is_over = True
         return rest
 

@@ -13,6 +13,7 @@ from toolchart.app.watch.held_answers.reading import (
     PLAIN,
     Verdict,
     find_call_word,
+    find_other_spelling,
     judge_all,
     read_list,
     read_object,
@@ -67,6 +68,8 @@ def _judge_calls(calls: Any) -> Verdict:
             return tell_unknown(str(call["type"]))
         if not _is_empty(call.get("custom")) or not isinstance(call.get("function"), Mapping):
             return tell_unknown("custom" if call.get("custom") else "tool_calls")
+        if strange := find_other_spelling(call, call["function"]):
+            return tell_unknown(strange)
     return CALL
 
 
@@ -97,7 +100,9 @@ class ChatWire(Wire):
         if choices is not None and not isinstance(choices, list):
             return verdict.join(tell_unknown("choices that are no list"))
         verdict = verdict.join(HELD) if event.get("error") else verdict
-        return verdict.join(judge_all(map(self._judge_choice, choices or [])))
+        verdict = verdict.join(judge_all(map(self._judge_choice, choices or [])))
+        is_mixed = verdict.has_call and len(choices or ()) > 1
+        return verdict.join(tell_unknown("a call in one of several choices" if is_mixed else ""))
 
     def _judge_choice(self, choice: Any) -> Verdict:
         if not isinstance(choice, Mapping):

@@ -64,7 +64,9 @@ class GeminiWire(Wire):
             verdict = verdict.join(HELD)
         if candidates is not None and not isinstance(candidates, list):
             return tell_unknown("candidates that are no list")
-        return verdict.join(judge_all(map(self._judge_candidate, candidates or [])))
+        verdict = verdict.join(judge_all(map(self._judge_candidate, candidates or [])))
+        is_mixed = verdict.has_call and len(candidates or ()) > 1
+        return verdict.join(tell_unknown("a call in one of several candidates" if is_mixed else ""))
 
     def judge_body(self, body: Json) -> Verdict:
         """What a whole answer has."""

@@ -12,6 +12,7 @@ from toolchart.app.watch.held_answers.reading import (
     PLAIN,
     Verdict,
     find_call_word,
+    find_other_spelling,
     judge_all,
     read_kind,
     read_list,
@@ -30,7 +31,7 @@ _PLAIN_DELTAS = ("text_delta", "thinking_delta", "signature_delta", "citations_d
 def _judge_block(block: Any) -> Verdict:
     kind = read_kind(block)
     if kind == "tool_use":
-        return CALL
+        return CALL.join(tell_unknown(find_other_spelling(block)))
     if kind in _HOST_CALLS or kind.endswith("_tool_result"):
         return PLAIN
     if kind in _PLAIN_BLOCKS:
@@ -60,6 +61,8 @@ class MessagesWire(Wire):
             case "message_start" if isinstance(event.get("message"), Mapping):
                 self._kinds.clear()
                 known, verdict = ("message",), self.judge_body(event["message"])
+                if verdict.has_call:  # it stands beside the blocks, or in their place
+                    verdict = verdict.join(tell_unknown("a call in the beginning"))
             case "content_block_start":
                 block = event.get("content_block")
                 self._kinds[str(event.get("index"))] = read_kind(block)

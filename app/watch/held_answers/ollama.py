@@ -10,6 +10,7 @@ from toolchart.app.watch.held_answers.reading import (
     PLAIN,
     Verdict,
     find_call_word,
+    find_other_spelling,
     read_list,
     read_object,
     tell_unknown,
@@ -47,7 +48,10 @@ class OllamaWire(Wire):
         are_calls = isinstance(calls, list) and all(
             isinstance(call, Mapping) and isinstance(call.get("function"), Mapping) for call in calls
         )
-        return verdict.join(CALL if are_calls else tell_unknown("tool_calls"))
+        if not are_calls:
+            return verdict.join(tell_unknown("tool_calls"))
+        strange = (find_other_spelling(call, call["function"]) for call in calls)
+        return verdict.join(CALL).join(tell_unknown(next(filter(None, strange), "")))
 
     def judge_body(self, body: Json) -> Verdict:
         """What a whole answer has."""

@@ -93,6 +93,17 @@ def find_call_word(value: Any, known: Collection[str] = ()) -> str:
     return ""
 
 
+def find_other_spelling(*objects: Any) -> str:
+    """A key that an object of a call has in several spellings, of which clients take any; empty for none."""
+    for value in filter(lambda each: isinstance(each, Mapping), objects):
+        seen = set[str]()
+        for key in value:
+            if key.casefold() in seen:
+                return f"a call with a second {key!r}"
+            seen.add(key.casefold())
+    return ""
+
+
 def read_list(value: Any) -> list[Any]:
     """The list; empty for any other value."""
     return value if isinstance(value, list) else []

@@ -12,6 +12,7 @@ from toolchart.app.watch.held_answers.reading import (
     PLAIN,
     Verdict,
     find_call_word,
+    find_other_spelling,
     judge_all,
     read_kind,
     read_list,
@@ -51,7 +52,7 @@ def _judge_item(item: Any) -> Verdict:
         return HEAD
     kind = read_kind(item)
     if kind == "function_call":
-        return CALL
+        return CALL.join(tell_unknown(find_other_spelling(item)))
     if kind in _HOST_ITEMS or (kind in _SEARCHES and item.get("execution") == "server"):
         return PLAIN
     if kind == "reasoning":
@@ -80,6 +81,9 @@ class ResponsesWire(Wire):
     def __init__(self) -> None:
         self._response: Json = {}
         """As the first event had it, if that has passed."""
+        self._has_ended = False
+        self._names: dict[str, Any] = {}
+        """By the id of an item of this answer that is a call: its name."""
         self._number = 0
         """The next `sequence_number`."""
         self._next = 0
@@ -89,7 +93,9 @@ class ResponsesWire(Wire):
         """By the index of an item that has not ended: the texts of its parts."""
 
     def make_accumulator(self) -> ResponsesAccumulator:
-        """A new accumulator of events."""
+        """A new accumulator of events, of another answer."""
+        self._has_ended = False
+        self._names.clear()
         return ResponsesAccumulator()
 
     def judge(self, event: Json) -> Verdict:
@@ -100,16 +106,35 @@ class ResponsesWire(Wire):
             verdict = tell_unknown("" if isinstance(response, dict) else "a response that is no object")
             verdict = verdict.join(self.judge_body(read_object(response)))
             verdict = verdict.join(tell_unknown(find_call_word(event, ("response",))))
-            return verdict.join(HELD) if kind in _ENDS else verdict
+            if kind in _ENDS:
+                self._has_ended = True
+                for item in read_list(read_object(event.get("response")).get("output")):
+                    verdict = verdict.join(self._judge_name(read_object(item)))
+                return verdict.join(HELD)
+            return verdict.join(tell_unknown("a call in the beginning" if verdict.has_call else ""))
         if kind in ("response.output_item.added", "response.output_item.done"):
-            return _judge_item(event.get("item")).join(tell_unknown(find_call_word(event, ("item",))))
+            item = event.get("item")
+            verdict = _judge_item(item).join(tell_unknown(find_call_word(event, ("item",))))
+            return verdict.join(self._judge_name(read_object(item))).join(self._judge_place(verdict))
         if kind.startswith("response.function_call_arguments."):
-            return CALL
+            return CALL.join(self._judge_place(CALL))
         known = ("type",) if kind.startswith(_PLAIN_STEMS) else ()
         verdict = tell_unknown(find_call_word(event, known))
         if kind.startswith(("response.content_part.", "response.reasoning_summary_part.")):
             verdict = verdict.join(_judge_part(event.get("part")))
         return (PLAIN if known else HELD).join(verdict)
+
+    def _judge_name(self, item: Json) -> Verdict:
+        """Whether an item has the name that it began with: clients take the one or the other."""
+        item_id, name = item.get("id"), item.get("name")
+        if item.get("type") != "function_call" or not item_id or not name:
+            return HEAD
+        is_other = self._names.setdefault(str(item_id), name) != name
+        return tell_unknown("a call with two names" if is_other else "")
+
+    def _judge_place(self, verdict: Verdict) -> Verdict:
+        is_late = self._has_ended and verdict.has_call
+        return tell_unknown("a call after the end" if is_late else "")
 
     def judge_body(self, body: Json) -> Verdict:
         """What a whole response has."""

@@ -7,7 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from toolchart.app.watch.held_answers.reading import Verdict, read_object
+from msgspec.structs import replace
+
+from toolchart.app.watch.held_answers.reading import Verdict, read_json, read_object
+from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.messages import Delta, Reply, ToolCall
 
 Json = dict[str, Any]
@@ -87,8 +90,23 @@ class Wire(ABC):
             entry = entry or next((entry for entry in named if not (entry[0] and get_id(call))), None)
             if entry is not None:
                 entries.remove(entry)
+                call = _restore_secrets(call, entry[2])
             pairs.append((call, entry[2] if entry is not None else {}))
         return pairs
+
+
+def _restore_secrets(call: ToolCall, entry: Json) -> ToolCall:
+    """The call with the arguments that its host said, where what was decided about is these without secrets:
+    those are struck from all that is kept, and not from what passes."""
+    inner = read_object(entry.get("function") or entry.get("functionCall")) or entry
+    said = next((inner[key] for key in ("arguments", "args", "input") if key in inner), None)
+    value = read_json(said.encode("utf-8", "replace"))[0] if isinstance(said, str) else said
+    if not isinstance(value, dict) or value == call.arguments:
+        return call
+    struck, _ = read_json(
+        strike_secret_bytes(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    )
+    return replace(call, arguments=value) if struck == call.arguments else call
 
 
 def get_id(call: ToolCall) -> str:

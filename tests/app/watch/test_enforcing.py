@@ -9,9 +9,11 @@ import pytest
 from enforced_programs import Program, describe_tool, enforce, make_client, make_reply, make_spec, name_host
 from foreign_loops import ENCODERS
 
+from toolchart.app.watch.rules import load_rules
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply
 from toolchart.testing.emulators import emulate_host
 
@@ -65,6 +67,74 @@ async def test_no_forbidden_call_reaches_a_tool(wire: str, is_streamed: bool, se
 async def test_a_program_that_names_responses_is_held_too(is_streamed: bool, seed: int) -> None:
     """The host keeps calls that were refused, and the program does not know them."""
     await check_program("responses", is_streamed, 100 + seed, is_stateful=True)
+
+
+UNJUDGED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "several answers": ("chat", {"n": 2}, "several answers at once"),
+    "functions": ("chat", {"functions": [{"name": "book"}]}, "`functions`"),
+    "function_call": ("chat", {"function_call": "auto"}, "`functions`"),
+    "custom tools": ("chat", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "'custom'"),
+    "background": ("responses", {"background": True}, "`background`"),
+    "conversation": ("responses", {"conversation": "c"}, "`conversation`"),
+    "prompt": ("responses", {"prompt": {"id": "p"}}, "`prompt`"),
+    "own search": ("responses", {"tools": [{"type": "web_search"}]}, "'web_search'"),
+    "server tools": ("messages", {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "'bash'"),
+    "servers": ("messages", {"mcp_servers": [{"url": "http://127.0.0.1"}]}, "'mcp_servers'"),
+    "candidates": ("gemini", {"generationConfig": {"candidateCount": 2}}, "several answers at once"),
+    "own google": ("gemini", {"tools": [{"googleSearch": {}}]}, "'googleSearch'"),
+}
+
+
+@pytest.mark.parametrize("name", UNJUDGED)
+async def test_what_nobody_could_judge_is_not_asked(name: str) -> None:
+    """The program reads why, and the host hears nothing."""
+    wire, more, words = UNJUDGED[name]
+    with emulate_host(name_host(wire)) as host:
+        address = host.base_url if name_host(wire) == "openai" else f"http://127.0.0.1:{host.port}"
+        async with (
+            enforce(open_store("memory"), SPEC, {name_host(wire): address}) as watch,
+            make_client() as client,
+        ):
+            program = Program(wire, watch.url, host.model, False, NAMES, more=more)
+            with pytest.raises(ProviderError, match="toolchart watch") as problem:
+                await program.say("go", client)
+        assert words in problem.value.message
+        assert problem.value.status == 403
+        assert host.bodies == []
+
+
+async def test_a_chart_alone_holds_a_program_to_its_limit() -> None:
+    """It knows no tools: each call passes until the chart ends the turn, and then none does."""
+    script = [make_reply("anything") for _ in range(40)]
+    rules = load_rules("tool_loop")
+    with emulate_host("anthropic", script=script) as host:
+        hosts = {"anthropic": f"http://127.0.0.1:{host.port}"}
+        async with enforce(open_store("memory"), rules, hosts) as watch, make_client() as client:
+            program = Program("messages", watch.url, host.model, True, ("anything",))
+            text = await program.say("go", client, most=40)
+    assert "No call was made." in text
+    assert 1 < len(program.ran[0]) < 40
+
+
+async def test_a_host_that_fails_is_asked_again_in_the_same_conversation() -> None:
+    """A refusal of the host reaches the program, and is no end of the turn."""
+    busy = ProviderError(kind="overloaded", message="busy", status=503, retryable=True)
+    script = [busy, make_reply("look_up"), busy, Reply(content="Done.", finish_reason="stop")]
+    store = open_store("memory")
+    with emulate_host("anthropic", script=script) as host:
+        hosts = {"anthropic": f"http://127.0.0.1:{host.port}"}
+        async with enforce(store, SPEC, hosts) as watch, make_client() as client:
+            program = Program("messages", watch.url, host.model, True, NAMES)
+            with pytest.raises(ProviderError, match="busy"):
+                await program.say("go", client)
+            program.messages.pop()
+            with pytest.raises(ProviderError, match="busy"):
+                await program.say("go", client)
+            reply = await program.ask(client)
+        figures = watch.recorder.figures
+    assert reply.content == "Done."
+    assert (len(figures.conversations), figures.retries, figures.failed) == (1, 2, 2)
+    assert b'"cancelled"' not in b"".join(store.read_lines(figures.conversations[0]))
 
 
 async def check_program(wire: str, is_streamed: bool, seed: int, *, is_stateful: bool = False) -> None:

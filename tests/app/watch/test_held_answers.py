@@ -924,3 +924,49 @@ def test_a_first_chunk_without_a_choice_is_no_head(url: str) -> None:
     seen = held.feed(data) + held.finish(Reply(content=TEXT + " No.", finish_reason="stop"), is_changed=True)
     check_readers("chat", url, seen, (TEXT + " No.", []))
     assert decode("chat", seen).response_id == decode("chat", data).response_id
+
+
+# -- what the events of one answer say of each other -------------------------------------------------
+
+
+def test_an_item_has_one_name() -> None:
+    """Clients take the name of a call from the event that begins it, or from the one that ends it."""
+    begun = {"type": "function_call", "id": "f", "call_id": "c", "name": "look_up", "arguments": ""}
+    events = [
+        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**begun, "name": "drop"}},
+    ]
+    held = HeldStream("responses", TYPES["responses"])
+    assert held.feed(write_events(events[:1])) == b""
+    assert (held.unknown, held.has_calls) == ("", True)
+    assert held.feed(write_events(events[1:])) == b""
+    assert held.unknown == "a call with two names"
+
+
+def test_an_item_that_is_nothing_is_no_call() -> None:
+    """A host that leaves out the item says nothing that could be one."""
+    held = HeldStream("responses", TYPES["responses"])
+    held.feed(write_events([{"type": "response.output_item.added", "output_index": 0, "item": None}]))
+    assert (held.unknown, held.has_calls) == ("", False)
+
+
+def test_chunks_of_our_own_have_the_head_of_the_hosts() -> None:
+    """Id, model and time of a rewritten stream are those that its program has seen."""
+    head = {"id": "r1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    chunk = {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": TEXT}}]}
+    held = HeldStream("chat", TYPES["chat"])
+    assert held.feed(write_events([chunk]))
+    held.ask_again()
+    rest = held.finish(Reply(content="No.", finish_reason="stop"), is_changed=True)
+    frames = [json.loads(each.removeprefix("data: ")) for each in rest.decode().split("\n\n") if "{" in each]
+    assert len(frames) > 1
+    assert all({key: frame.get(key) for key in head} == head for frame in frames)
+
+
+def write_events(events: list[dict[str, Any]]) -> bytes:
+    """Server-sent events."""
+    return b"".join(
+        (f"event: {event['type']}\n" if "type" in event else "").encode()
+        + f"data: {json.dumps(event)}\n\n".encode()
+        for event in events
+    )

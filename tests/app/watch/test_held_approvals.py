@@ -21,12 +21,16 @@ from enforced_programs import (
     name_host,
 )
 from foreign_loops import ENCODERS
+from served import make_site, open_client
 
+from toolchart import Engine
 from toolchart.app.watch import enforced_passage
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.mining.replaying import Replayer
 from toolchart.engine.reading.waiting import PendingApproval, read_waiting
 from toolchart.engine.turns.items import Item, encode_item
+from toolchart.specs.loader import load_spec
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply
 from toolchart.states.ports import Store
@@ -49,6 +53,8 @@ class Scene:
         (folder / "agent.yaml").write_text(json.dumps(spec), "utf-8")  # YAML has JSON in it
         self.store: Store = open_store(self.log)
         self.program: Program | None = None
+        self.said: list[str] = []
+        """What the watch has said meanwhile."""
 
     async def run(self, wire: str, is_streamed: bool, script: list[Reply], *people: Any) -> str:
         """One turn of a program, while people do something; its last text."""
@@ -56,7 +62,11 @@ class Scene:
         model = "gpt-4.1" if host_name == "openai" else None
         with emulate_host(host_name, model=model, script=script) as host:
             address = host.base_url if host_name == "openai" else f"http://127.0.0.1:{host.port}"
-            async with enforce(self.store, self.spec, {host_name: address}) as watch, make_client() as client:
+            rules = Replayer(load_spec(self.spec))
+            async with (
+                enforce(self.store, rules, {host_name: address}, self.said.append) as watch,
+                make_client() as client,
+            ):
                 self.watch: Watch = watch
                 self.program = Program(wire, watch.url, host.model, is_streamed, NAMES)
                 async with asyncio.TaskGroup() as group:
@@ -155,6 +165,27 @@ async def test_a_denied_call_reaches_the_model_and_not_the_program(
     assert scene.watch.recorder.figures.refused == {"pay": 1}
 
 
+async def test_each_of_several_held_calls_is_decided(tmp_path: Path) -> None:
+    """Two calls of one reply wait; what is decided about the first is on record before the second is."""
+    scene = Scene(tmp_path)
+
+    async def decide() -> None:
+        first, second = await scene.wait_for_question(2)
+        words = ("approve", first.conversation, first.id, "--spec", "agent.yaml", "--deny")
+        await scene.command(*words)
+        async with asyncio.timeout(WAIT_S):
+            while len(scene.read_waiting(first.conversation)) == 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert scene.ran == []
+        assert scene.store.read_inbox([first.conversation]) == []
+        await scene.command("approve", first.conversation, second.id, "--spec", "agent.yaml")
+
+    script = [make_reply("pay", "pay"), DONE]
+    assert await scene.run("messages", True, script, decide()) == "Done."
+    assert scene.ran == [("pay", {"text": "pay"})]
+    assert len(scene.check()) == 1
+
+
 @STREAMS
 async def test_a_call_runs_with_the_arguments_of_whoever_decides(tmp_path: Path, is_streamed: bool) -> None:
     """What a person writes in the place of the model's arguments is what the program gets."""
@@ -186,7 +217,10 @@ async def test_a_program_that_leaves_takes_its_question_with_it(tmp_path: Path) 
     scene = Scene(tmp_path)
 
     async def leave() -> None:
-        await scene.wait_for_question()
+        (call,) = await scene.wait_for_question()
+        assert len(scene.said) == 1
+        command = f"toolchart approve {call.conversation} {call.id} --spec agent.yaml   (or with --deny)"
+        assert scene.said[0].endswith(command)
         raise TimeoutError
 
     with pytest.raises(BaseExceptionGroup):
@@ -240,3 +274,24 @@ async def test_only_a_signature_lets_a_call_through_where_one_is_required(tmp_pa
     assert await scene.run("messages", True, script, forge()) == "Done."
     assert scene.ran == [("pay", {"text": "pay"})]
     assert scene.watch.recorder.figures.refused == {"pay": 1}
+
+
+@pytest.mark.parametrize("is_approved", [True, False], ids=["approved", "denied"])
+async def test_the_approvals_page_decides_too(tmp_path: Path, is_approved: bool) -> None:
+    """A server on the same log lists what is held, and its decision reaches the watch."""
+    scene = Scene(tmp_path)
+
+    async def decide() -> None:
+        await scene.wait_for_question()
+        engine = Engine(str(tmp_path / "agent.yaml"), log=scene.log)
+        async with open_client(make_site(engine)) as client:
+            (row,) = (await client.get("/api/approvals")).json()["waiting"]
+            (call,) = row["calls"]
+            assert (call["tool"], call["arguments"]) == ("pay", {"text": "pay"})
+            body = {"call_id": call["id"], "approved": is_approved, "reason": "so be it"}
+            answer = await client.post(f"/api/conversations/{row['conversation']}/decisions", json=body)
+            assert answer.status_code < 300, answer.text
+
+    assert await scene.run("responses", True, [make_reply("pay"), DONE], decide()) == "Done."
+    assert scene.ran == ([("pay", {"text": "pay"})] if is_approved else [])
+    assert len(scene.check()) == 1

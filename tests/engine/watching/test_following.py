@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
 from enforced_programs import describe_tool, make_spec
 from foreign_loops import ENCODERS, Loop, make_exchange
+from msgspec.structs import replace
 
 from toolchart.app.watch.rules import load_rules
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.mining.replaying import Replayer
-from toolchart.engine.watching.recorder import Recorder, WatchFigures
+from toolchart.engine.watching.recorder import PlacedCall, Recorder, WatchFigures
+from toolchart.engine.watching.seen_calls import SeenCall, add_answer, read_request
 from toolchart.specs.loader import load_spec
 from toolchart.states.messages import Message, Reply, ToolCall
 
@@ -67,9 +71,7 @@ class Scene:
         self._ask(None)
 
     def _ask(self, reply: Reply | None) -> None:
-        import random
-
-        loop = Loop(name="it", wire=self.wire, rng=random.Random(1), first="-", system=self.system)
+        loop = Loop(name="it", wire=self.wire, rng=Random(1), first="-", system=self.system)
         kind = "" if reply is not None else "429"
         at = float(self.number)
         exchange = make_exchange(loop, self.number, at, at + 0.5, self.messages, reply, kind=kind)
@@ -207,6 +209,37 @@ def test_a_turn_that_goes_back_remembers_the_conversation() -> None:
     assert "refund must not run after book" in departure.reason
 
 
+def test_what_was_said_of_a_turn_before_the_watch_counts() -> None:
+    """A program whose first request has a turn that has begun: what its calls have been counts."""
+    scene = make_scene()
+    scene.user("go")
+    calls = [
+        ToolCall(id=name, name=name, arguments={"text": "x"}, native_id=name) for name in ("look_up", "book")
+    ]
+    for call in calls:
+        result = Message(role="tool", content="done", tool_call_id=call.id, name=call.name)
+        scene.messages += [Message(role="assistant", tool_calls=(call,)), result]
+    scene.model("book")
+    (departure,) = scene.close().departures
+    assert "book may run at most once" in departure.reason
+    begun = make_scene()
+    begun.messages = scene.messages[:3]
+    begun.model("book")
+    assert begun.close().departures == []
+
+
+def test_what_a_program_had_run_before_the_watch_is_held_against_the_agent_too() -> None:
+    """A call that the agent refuses is where the conversation leaves it, also if its model asked earlier."""
+    scene = make_scene()
+    scene.user("go")
+    call = ToolCall(id="b", name="book", arguments={"text": "x"}, native_id="b")
+    result = Message(role="tool", content="done", tool_call_id="b", name="book")
+    scene.messages += [Message(role="assistant", tool_calls=(call,)), result]
+    scene.model()
+    (departure,) = scene.close().departures
+    assert "book needs look_up to have succeeded first" in departure.reason
+
+
 def test_a_chart_alone_knows_its_limits_and_no_tools() -> None:
     """Every call that can be read is a good one, until the chart ends the turn."""
     scene = Scene(load_rules("tool_loop"))
@@ -216,3 +249,56 @@ def test_a_chart_alone_knows_its_limits_and_no_tools() -> None:
     scene.model()
     (departure,) = scene.close().departures
     assert "limit" in departure.reason
+
+
+def test_a_child_that_was_taken_for_that_of_another_call_goes_on() -> None:
+    """Two programs ask an agent the same. The one whose child it was taken for goes on while the child waits
+    for its model: the child keeps its turn, and what its turn has had."""
+    store = open_store("memory")
+    spec = make_spec(describe_tool("ask"), describe_tool("look_up"), describe_tool("book", needs=["look_up"]))
+    recorder = Recorder(store, {}, replayer=Replayer(load_spec(spec)), is_enforced=True)
+    number = 0
+
+    def ask(name: str, messages: list[Message], reply: Reply) -> tuple[PlacedCall, SeenCall]:
+        nonlocal number
+        number += 1
+        loop = Loop(name=name, wire="chat", rng=Random(1), first="-", system=name)
+        exchange = make_exchange(loop, number, float(number), number + 0.5, messages, reply)
+        call = read_request(exchange)
+        return recorder.place(call), add_answer(call, exchange)
+
+    def answer(asked: tuple[PlacedCall, SeenCall], messages: list[Message]) -> Reply:
+        placed, call = asked
+        reply = recorder.answer(replace(placed, call=call))
+        assert reply is not None
+        placed.conversation.write()
+        recorder.note_shown(placed, reply, call.exchange)
+        said = Message(role="assistant", content=reply.content, tool_calls=reply.tool_calls)
+        results = [Message(role="tool", content="done", tool_call_id=each.id) for each in reply.tool_calls]
+        messages += [said, *results]
+        return reply
+
+    question = "How far is it from Nice to Bath?"
+    parents = [[Message(role="user", content=name)] for name in ("first", "second")]
+    for index, messages in enumerate(parents):
+        call = ToolCall(id=f"ask_{index}", name="ask", arguments={"text": question}, native_id=f"ask_{index}")
+        answer(ask("parent", messages, make_reply(call)), messages)
+    child = [Message(role="user", content=question)]
+    calls = [
+        ToolCall(id=name, name=name, arguments={"text": "x"}, native_id=name) for name in ("look_up", "book")
+    ]
+    answer(ask("child", child, make_reply(calls[0])), child)
+    waiting = ask("child", child, make_reply(calls[1]))
+    for messages in parents:
+        answer(ask("parent", messages, Reply(content="Far.", finish_reason="stop")), messages)
+    conversation = waiting[0].conversation
+    answer(waiting, child)
+    assert recorder.get_follower(conversation).problem == ""
+    answer(ask("child", child, Reply(content="Done.", finish_reason="stop")), child)
+    assert recorder.close().departures == []
+    assert all(isinstance(each, VerifiedConversation) for each in verify_store(store))
+
+
+def make_reply(*calls: ToolCall) -> Reply:
+    """A reply with these calls."""
+    return Reply(tool_calls=calls, finish_reason="tool_calls")
