@@ -159,11 +159,15 @@ def _encode(certificate: x509.Certificate) -> bytes:
 def _write_bundles(folder: Path, own: bytes, environment: Mapping[str, str]) -> dict[str, str]:
     """Write what is trusted into files, and give the variables that name them."""
     settings: dict[str, str] = {}
+    folders = [part for part in environment.get("SSL_CERT_DIR", "").split(os.pathsep) if os.path.isdir(part)]
     for variable, sources in {**_BUNDLES, **{name: (name,) for name in _ADDED}}.items():
         source = next((name for name in sources if environment.get(name)), None)
         default = b"" if variable in _ADDED else _read_defaults()
         path = folder / f"{variable.lower()}.pem"
-        path.write_bytes((_read(source, environment[source]) if source else default) + b"\n" + own)
+        parts = [_read(source, environment[source]) if source else default]
+        if variable == "SSL_CERT_FILE":  # some clients read the folders only where there is no such file
+            parts += [_read("SSL_CERT_DIR", each) for each in folders]
+        path.write_bytes(b"\n".join([*parts, own]))
         settings[variable] = str(path)
     if environment.get("CURL_CA_BUNDLE"):  # else curl reads the first one
         settings["CURL_CA_BUNDLE"] = settings["REQUESTS_CA_BUNDLE"]

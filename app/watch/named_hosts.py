@@ -14,8 +14,6 @@ from toolchart.states.errors import SpecError
 _NAME = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 """A DNS name of at least two labels; the last one tells it from an IP address. Source: RFC 1123, 2.1."""
 
-_OPTION = "--https"
-
 
 class NamedHost(NamedTuple):
     """A host that is seen."""
@@ -42,22 +40,22 @@ def read_named_hosts(values: Iterable[str]) -> dict[str, NamedHost]:
         name = name.lower()
         if not _NAME.fullmatch(name):
             raise SpecError(
-                f"{name!r} is no name of a host", path=_OPTION, hint=f"write it as {_OPTION} api.openai.com"
+                f"{name!r} is no name of a host", path="--https", hint="write it as --https api.openai.com"
             )
         own = official.get(name)
         if provider not in ("", *HOST_NAMES):
             raise SpecError(
-                f"{provider!r} is no provider", path=_OPTION, hint=f"there are {', '.join(HOST_NAMES)}"
+                f"{provider!r} is no provider", path="--https", hint=f"there are {', '.join(HOST_NAMES)}"
             )
         if not provider and own is None:
             raise SpecError(
                 f"it is not known which API {name} speaks",
-                path=_OPTION,
-                hint=f"say it: {_OPTION} {name}=PROVIDER, with one of {', '.join(HOST_NAMES)}",
+                path="--https",
+                hint=f"say it: --https {name}=PROVIDER, with one of {', '.join(HOST_NAMES)}",
             )
         host = NamedHost(provider or own or "", own is not None)
         if own not in (None, host.provider) or hosts.setdefault(name, host) != host:
             raise SpecError(
-                f"{name} speaks one API alone: {own or hosts[name].provider}, not {provider}", path=_OPTION
+                f"{name} speaks one API alone: {own or hosts[name].provider}, not {provider}", path="--https"
             )
     return hosts

@@ -152,7 +152,7 @@ class _Tunnel:
         transport = reader.transport
         head, rest = await reader.read()
         match = _HEAD.fullmatch(head)
-        if match is None or int(match[2]) > 65535:
+        if match is None or transport.is_closing():
             if head:
                 _refuse(transport, "501 Not Implemented", "this proxy takes CONNECT alone, for HTTPS")
             transport.close()
@@ -186,7 +186,7 @@ class _Tunnel:
         """Connect with the host, and leave the bytes to themselves."""
         try:
             far, first = await _connect(name, port)
-        except (OSError, SpecError) as error:
+        except (OSError, ValueError, SpecError) as error:  # names can be none: `a..b`
             _refuse(transport, "502 Bad Gateway", f"{name}:{port} cannot be reached: {error}")
             transport.close()
             return
@@ -217,6 +217,7 @@ async def _connect(name: str, port: int) -> tuple[asyncio.Transport, bytes]:
 
     Raises:
         OSError: there is none.
+        ValueError: no host can have this name.
         SpecError: the proxy cannot be used.
     """
     loop = asyncio.get_running_loop()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -282,17 +282,16 @@ async def test_what_is_no_connect_is_refused_in_words(request_line: str) -> None
     assert list(watch.counts.list_lines()) == []
 
 
-async def test_a_host_that_cannot_be_reached_is_said_so() -> None:
+@pytest.mark.parametrize("name", ["127.0.0.1:1", "[::1]:1", "a..b:1", "127.0.0.1:99999"])
+async def test_a_host_that_cannot_be_reached_is_said_so(name: str) -> None:
     """The program gets 502, and the host is counted, with its port where that is not 443."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     async with run_https("api.openai.com", openai="http://127.0.0.1:1/v1") as watch:
         reader, writer = await asyncio.open_connection("127.0.0.1", watch.port)
-        writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n".encode())
+        writer.write(f"CONNECT {name} HTTP/1.1\r\n\r\n".encode())
         got = await asyncio.wait_for(reader.read(), WAIT_S)
         writer.close()
     assert got.startswith(b"HTTP/1.1 502 ")
-    assert list(watch.counts.list_lines()) == [f"tunnelled, not seen: 127.0.0.1:{port} 1"]
+    assert list(watch.counts.list_lines()) == [f"tunnelled, not seen: {name} 1"]
 
 
 async def test_a_client_that_trusts_others_alone_is_named() -> None:
@@ -430,6 +429,31 @@ def test_the_key_is_nobody_else_s_to_read(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(SpecError, match="SSL_CERT_FILE names"):
         open_authority(["a.b"], {"SSL_CERT_FILE": "no"}).__enter__()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_that_was_trusted_is_trusted_still(tmp_path: Path) -> None:
+    """Files and folders that the environment names, for each kind of client; the authority comes last."""
+    for name in ("file", "curl", "node", "one/a", "two/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"trusts {name}")
+    environment = {
+        "SSL_CERT_FILE": str(tmp_path / "file"),
+        "SSL_CERT_DIR": os.pathsep.join([str(tmp_path / "one"), "none", str(tmp_path / "two")]),
+        "CURL_CA_BUNDLE": str(tmp_path / "curl"),
+        "NODE_EXTRA_CA_CERTS": str(tmp_path / "node"),
+    }
+    with open_authority(["api.openai.com"], environment) as authority:
+        texts = {name: Path(path).read_text() for name, path in authority.settings.items()}
+    begun = {name: text.partition("-----BEGIN")[0].split("\n") for name, text in texts.items()}
+    assert begun == {
+        "SSL_CERT_FILE": ["trusts file", "trusts one/a", "trusts two/b", ""],
+        "REQUESTS_CA_BUNDLE": ["trusts curl", ""],
+        "CURL_CA_BUNDLE": ["trusts curl", ""],
+        "NODE_EXTRA_CA_CERTS": ["trusts node", ""],
+    }
+    with open_authority(["api.openai.com"], {"REQUESTS_CA_BUNDLE": str(tmp_path / "one")}) as authority:
+        assert Path(authority.settings["REQUESTS_CA_BUNDLE"]).read_text().startswith("trusts one/a\n-----")
+        assert "CURL_CA_BUNDLE" not in authority.settings
 
 
 @pytest.mark.parametrize(
