@@ -152,7 +152,7 @@ class _Tunnel:
         transport = reader.transport
         head, rest = await reader.read()
         match = _HEAD.fullmatch(head)
-        if match is None or transport.is_closing():
+        if match is None or int(match[2]) > 65535 or transport.is_closing():
             if head:
                 _refuse(transport, "501 Not Implemented", "this proxy takes CONNECT alone, for HTTPS")
             transport.close()
