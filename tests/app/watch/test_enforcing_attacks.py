@@ -157,6 +157,15 @@ async def test_keys_of_a_call_in_two_spellings_are_refused(is_inner: bool) -> No
     assert (status, "a call with a second" in text) == (403, True), text
 
 
+@pytest.mark.parametrize("values", [{"text": "a", "Text": "b"}, {"text": "a", "x": [{"to": 1, "TO": 2}]}])
+async def test_arguments_with_two_spellings_of_a_key_are_refused(values: dict[str, Any]) -> None:
+    """A model that is talked into it would get a value past the schema that a program in Go reads."""
+    call = call_tool("look_up", arguments=json.dumps(values))
+    status, text = await ask("chat", complete(choose(call, call_tool("book"))), "application/json")
+    (passed,) = json.loads(text)["choices"][0]["message"]["tool_calls"]
+    assert (status, passed["function"]["name"]) == (200, "book")
+
+
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
 async def test_nothing_passes_behind_the_mark_of_the_end(end: bytes) -> None:
     """Clients that read on would find a call that was never judged."""
