@@ -328,6 +328,7 @@ class Enforcer:
                     case Decided():
                         conversation.decide(item.event, _now())
                     case Cancelled(reason=reason):
+                        self._families.drop(item, conversation.id)
                         return self._cancel(pending, reason or "a person has cancelled the turn")
                     case _:
                         raise SpecError("a watched conversation takes decisions only")
