@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
+from toolchart.app.cli.exit_codes import CANCELLED, SUCCESS, find_result_code
 from toolchart.app.cli.parameters.options import format_command, list_engine_options
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import echo, get_output
@@ -22,6 +22,7 @@ from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.reading.waiting import has_open_turn
 from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
 from toolchart.engine.telemetry.environment import open_telemetry
+from toolchart.engine.turns.inbox import HANDED_OVER
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, describe_part
 from toolchart.states.errors import IllegalEvent, SpecError
@@ -281,6 +282,9 @@ def continue_turn(
             return report_cancellation(store, conversation, ["resume", conversation])
         if request.is_made and not result.is_over:
             return report_cancellation(store, conversation, ["resume", conversation])
+    if decision is not None and HANDED_OVER in result.warnings and not choice.as_json:
+        print_notice(f"toolchart: {HANDED_OVER}")  # what it decides is decided, and waits for nobody
+        return SUCCESS
     return report_result(result, observer, as_json=choice.as_json)
 
 

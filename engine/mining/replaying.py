@@ -229,6 +229,7 @@ class ReplayedRun:
             for call in event.reply.tool_calls
         ]
         own = self._make_verdicts(recorded)
+        self._add_review(own)
         running, asked = self._list_calls(RunTools), self._list_calls(AskApproval)
         verdicts = []
         for index, call in enumerate(recorded):
@@ -271,19 +272,21 @@ class ReplayedRun:
         verdicts = self._make_verdicts(recorded)
         for seen, verdict in zip(recorded, verdicts, strict=False):
             _compare_verdict(seen, verdict)
+        self._add_review(verdicts)
         if any(call.has_run for call in recorded) and self._find(RunTools, AskApproval) is None:
             raise Stopped(f"the calls of a reply do not run: {self._describe_end()}")
 
     def _make_verdicts(self, recorded: list[TracedCall]) -> tuple[Verdict, ...]:
         """Have the tools of the agent review the calls of a reply."""
-        effect = self._find(ReviewCalls)
-        if effect is None:
+        if self._find(ReviewCalls) is None:
             raise Stopped(f"the calls of a reply are not reviewed: {self._describe_end()}")
         open_calls = list(self.snapshot.calls)
         self._ids |= {seen.id: call.call.id for seen, call in zip(recorded, open_calls, strict=False)}
-        verdicts = tuple(self._review_call(each.call) for each in open_calls)
+        return tuple(self._review_call(each.call) for each in open_calls)
+
+    def _add_review(self, verdicts: tuple[Verdict, ...]) -> None:
+        effect = self._find_open(ReviewCalls, "the calls of a reply are reviewed")
         self._feed(Reviewed(effect=effect.id, verdicts=verdicts))
-        return verdicts
 
     def _review_call(self, call: ToolCall) -> Verdict:
         if self._has_tools:

@@ -288,7 +288,8 @@ class Enforcer:
         allowed, offered = list[ToolCall](), self._replayer.offered_tools
         for call in effect.calls:
             denial = executor.find_denial(call, offered) if offered is not None else None
-            if denial is None:
+            denial = denial or find_two_spellings(call.arguments)
+            if not denial:
                 allowed.append(call)
             else:
                 outcomes.append(executor.refuse(call, "denied", denial))
@@ -327,6 +328,7 @@ class Enforcer:
                     case Decided():
                         conversation.decide(item.event, _now())
                     case Cancelled(reason=reason):
+                        self._families.drop(item, conversation.id)
                         return self._cancel(pending, reason or "a person has cancelled the turn")
                     case _:
                         raise SpecError("a watched conversation takes decisions only")
@@ -403,6 +405,23 @@ def find_unjudged(call: SeenCall, offered: tuple[str, ...] | None) -> str:
     if unknown:
         return f"the host would run {unknown[0]!r} itself, which the agent does not offer"
     return ""
+
+
+def find_two_spellings(value: Any) -> str:
+    """Keys of one object, anywhere in arguments, that differ in case alone, in words; empty for none.
+
+    A schema and a rule look at one of them, and programs in Go may take the other.
+    """
+    if isinstance(value, list):
+        return next(filter(None, map(find_two_spellings, value)), "")
+    if not isinstance(value, dict):
+        return ""
+    known: dict[str, str] = {}
+    for key in value:
+        other = known.setdefault(key.casefold(), key)
+        if other != key:
+            return f"its arguments have {other!r} and {key!r}, which some programs take for the same"
+    return next(filter(None, map(find_two_spellings, value.values())), "")
 
 
 def _find_approval(conversation: WatchedConversation) -> AskApproval | None:

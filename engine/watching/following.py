@@ -10,7 +10,7 @@ enforced, a turn that has left the agent gets no call through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -120,9 +120,10 @@ class Follower:
 
         def judge_calls() -> None:
             nonlocal verdicts
-            verdicts = self._run.judge(replied)
-            if not self._is_enforced:
-                _require_run(replied, verdicts)
+            if self._is_enforced:
+                verdicts = self._run.judge(replied)
+            else:
+                self._run.feed(replied, _trace_calls(replied, {}))
 
         if not replied.reply.tool_calls:
             self._compare(lambda: self._follow_text(replied))
@@ -164,7 +165,7 @@ class Follower:
             case Reviewed():
                 reply, self._reply = self._reply, None
                 if reply is not None:
-                    calls = _trace_calls(reply, event)
+                    calls = _trace_calls(reply, {each.call_id: each for each in event.verdicts})
                     self._compare(lambda: self._run.feed(reply, calls))
             case ToolFinished() if event.call_id and not self._run.has_open_call(event.call_id):
                 pass  # the agent has ended it already, or the conversation that this one goes on from
@@ -197,32 +198,19 @@ def _is_same(one: ToolCall, other: ToolCall) -> bool:
     return (one.name, one.arguments) == (other.name, other.arguments)
 
 
-def _require_run(replied: Replied, verdicts: tuple[Verdict, ...]) -> None:
-    """Check that the agent lets all calls run, as the program will.
-
-    Raises:
-        Stopped: it refuses one, or asks a person.
-    """
-    for call, verdict in zip(replied.reply.tool_calls, verdicts, strict=True):
-        if verdict.ruling == "needs_approval":
-            raise Stopped(
-                f"{call.name} runs, and the agent asks a person: {verdict.reason or 'its tool asks'}"
+def _trace_calls(replied: Replied, verdicts: Mapping[str, Verdict]) -> list[TracedCall]:
+    """The calls of a reply; those that nobody has refused run in the program."""
+    calls = []
+    for call in replied.reply.tool_calls:
+        verdict = verdicts.get(call.id) or Verdict(call_id=call.id, ruling="run")
+        calls.append(
+            TracedCall(
+                id=call.id,
+                name=call.name,
+                arguments=call.arguments,
+                ruling=verdict.ruling,
+                reason=verdict.reason or "",
+                outcome="succeeded" if verdict.ruling == "run" else "failed",
             )
-        if verdict.ruling != "run":
-            raise Stopped(f"{call.name} is refused: {verdict.reason}")
-
-
-def _trace_calls(replied: Replied, reviewed: Reviewed) -> list[TracedCall]:
-    """The calls of a reply that nobody has refused: the program runs them."""
-    rulings = {verdict.call_id: verdict for verdict in reviewed.verdicts}
-    return [
-        TracedCall(
-            id=call.id,
-            name=call.name,
-            arguments=call.arguments,
-            ruling=rulings[call.id].ruling,
-            reason=rulings[call.id].reason or "",
-            outcome="succeeded" if rulings[call.id].ruling == "run" else "failed",
         )
-        for call in replied.reply.tool_calls
-    ]
+    return calls

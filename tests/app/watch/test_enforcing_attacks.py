@@ -24,6 +24,11 @@ from toolchart.states.errors import LogUnavailable
 from toolchart.states.ports import Store
 
 SPEC = make_spec(describe_tool("look_up"), describe_tool("book"))
+FREE = make_spec(
+    {**describe_tool("free"), "parameters": {"type": "object", "properties": {"place": {}}}},
+    describe_tool("book"),
+)
+"""An agent with a tool that takes anything."""
 EVENTS = "text/event-stream"
 ARGUMENTS = {"text": "a"}
 NAMES = ("look_up", "zap")
@@ -51,7 +56,12 @@ def make_body(wire: str, **more: Any) -> dict[str, Any]:
 
 
 async def ask(
-    wire: str, data: bytes, content_type: str = EVENTS, status: str = "200 OK", *headers: str
+    wire: str,
+    data: bytes,
+    content_type: str = EVENTS,
+    status: str = "200 OK",
+    *headers: str,
+    spec: dict[str, Any] = SPEC,
 ) -> tuple[int, str]:
     """Status and text of what a program gets, whose host answers with some bytes; 0 for an answer that is
     broken off. The log verifies."""
@@ -66,7 +76,7 @@ async def ask(
     store = open_store("memory")
     async with (
         serve_host(answer) as host,
-        enforce(store, SPEC, {name_host(wire): host.url}) as watch,
+        enforce(store, spec, {name_host(wire): host.url}) as watch,
         make_client() as client,
     ):
         try:
@@ -155,6 +165,16 @@ async def test_keys_of_a_call_in_two_spellings_are_refused(is_inner: bool) -> No
     call |= {} if is_inner else {"Function": {"name": "zap"}}
     status, text = await ask("chat", complete(choose(call)), "application/json")
     assert (status, "a call with a second" in text) == (403, True), text
+
+
+@pytest.mark.parametrize("place", [{"to": 1, "TO": 2}, [{"deep": {"to": 1, "To": 2}}]])
+async def test_arguments_with_two_spellings_of_a_key_are_refused(place: Any) -> None:
+    """A model that is talked into it would get a value past the schema that a program in Go reads."""
+    call = call_tool("free", arguments=json.dumps({"place": place}))
+    data = complete(choose(call, call_tool("book")))
+    status, text = await ask("chat", data, "application/json", spec=FREE)
+    (passed,) = json.loads(text)["choices"][0]["message"]["tool_calls"]
+    assert (status, passed["function"]["name"]) == (200, "book")
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])

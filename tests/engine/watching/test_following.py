@@ -114,8 +114,8 @@ CASES = {
     "needs": (["book"], "book needs look_up to have succeeded first"),
     "not_after": (["look_up", "book", "refund"], "refund must not run after book"),
     "max_calls": (["look_up", "book", "book"], "book may run at most once in a turn"),
-    "approval": (["pay"], "pay runs, and the agent asks a person"),
-    "limit": (["look_up", "look_up", "look_up", "look_up"], "look_up"),
+    "approval": (["pay"], "pay ran, and here a person is asked"),
+    "limit": (["look_up", "look_up", "look_up", "look_up"], "the calls of a reply do not run"),
 }
 
 
