@@ -240,6 +240,30 @@ async def test_a_host_that_breaks_off_is_cut_inside_tls_too() -> None:
     assert [exchange.is_cut for exchange in watch.sink.exchanges] == [True]
 
 
+async def test_a_cut_answer_looks_cut_to_an_old_client_inside_tls() -> None:
+    """HTTP/1.0 tells the end of an answer by that of the connection: it is torn down, not ended."""
+
+    async def answer(call: Call) -> None:
+        await call.begin_stream()
+        await call.send_chunk(b"data: 1\n\n")
+        raise OSError
+
+    async with (
+        serve_host(answer) as host,
+        run_https("api.openai.com", openai=f"{host.url}/v1") as watch,
+        asyncio.timeout(WAIT_S),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", watch.port)
+        writer.write(b"CONNECT api.openai.com:443 HTTP/1.0\r\n\r\n")
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        await writer.start_tls(watch.context, server_hostname="api.openai.com")
+        writer.write(b"POST /v1/responses HTTP/1.0\r\nHost: api.openai.com\r\nContent-Length: 0\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+    assert [exchange.is_cut for exchange in watch.sink.exchanges] == [True]
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -406,6 +430,24 @@ def test_nothing_is_left_of_an_authority(tmp_path: Path, end: str) -> None:
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
         assert trusted[name].rstrip().endswith(own)
         assert trusted[name].count("BEGIN CERTIFICATE") > 50
+
+
+def test_a_killed_watch_leaves_no_key(tmp_path: Path) -> None:
+    """After `kill -9` the folder is there and holds no secret, and the next watch makes its own."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = ("--https", "api.openai.com", "--", sys.executable, "-c")
+    script = LISTING_PROGRAM + "sys.stdin.read()"  # it ends with the test, not with the watch
+    process = start_watch(*words, script, cwd=tmp_path, TMPDIR=str(temporary))
+    with ended(process):
+        left = Path(json.loads(read_line(process.stdout))["folder"])
+        process.kill()
+        process.communicate(timeout=WAIT_S)
+    assert [path.name for path in temporary.iterdir()] == [left.name]
+    assert all("PRIVATE" not in path.read_text() for path in left.iterdir())
+    code, _, err = run_watch(*words, LISTING_PROGRAM, cwd=tmp_path, TMPDIR=str(temporary))
+    assert code == 0, err
+    assert list_folders(temporary) == [left.name]
 
 
 def test_the_key_is_nobody_else_s_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
