@@ -52,7 +52,8 @@ class HeadReader(asyncio.Protocol):
 
     def __init__(self, on_connection: Callable[[HeadReader], None] | None = None) -> None:
         self._on_connection = on_connection
-        self._data = b""
+        self.data = b""
+        """What has come so far."""
         self._is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,8 +64,8 @@ class HeadReader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Collect, until the head is there."""
-        self._data += data
-        if (_END in self._data or len(self._data) > _MOST_BYTES) and not self._is_read.done():
+        self.data += data
+        if (_END in self.data or len(self.data) > _MOST_BYTES) and not self._is_read.done():
             self.transport.pause_reading()
             self._is_read.set_result(None)
 
@@ -76,7 +77,7 @@ class HeadReader(asyncio.Protocol):
     async def read(self) -> tuple[bytes, bytes]:
         """The head, and what came behind it; both are empty where no head came."""
         await self._is_read
-        head, end, rest = self._data.partition(_END)
+        head, end, rest = self.data.partition(_END)
         return (head + end, rest) if end else (b"", b"")
 
 
@@ -203,6 +204,8 @@ class _Tunnel:
             far.write(rest)
         transport.resume_reading()
         far.resume_reading()
+        if far.is_closing():  # before its end was listened for
+            transport.close()
 
     def close(self) -> None:
         """End what is under way; what is served inside is no longer ours."""
@@ -223,9 +226,9 @@ async def _connect(name: str, port: int) -> tuple[asyncio.Transport, bytes]:
     loop = asyncio.get_running_loop()
     proxy = find_proxy(f"https://{name}:{port}")
     if proxy is None:
-        transport, _ = await loop.create_connection(HeadReader, name.strip("[]"), port)
+        transport, reader = await loop.create_connection(HeadReader, name.strip("[]"), port)
         transport.pause_reading()
-        return transport, b""
+        return transport, reader.data  # some hosts speak first
     transport, reader = await loop.create_connection(HeadReader, proxy.url.host, proxy.url.port or 80)
     lines = [f"CONNECT {name}:{port} HTTP/1.1", f"Host: {name}:{port}"]
     if proxy.raw_auth is not None:

@@ -324,6 +324,24 @@ async def test_a_host_that_cannot_be_reached_is_said_so(name: str) -> None:
     assert list(watch.counts.list_lines()) == [f"tunnelled, not seen: {name} 1"]
 
 
+async def test_a_host_that_speaks_first_is_heard() -> None:
+    """What a host sends at once, and its end, reach the program, however soon they come."""
+
+    def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with run_https("api.openai.com", openai="http://127.0.0.1:1/v1") as watch, asyncio.timeout(WAIT_S):
+        for _ in range(50):
+            reader, writer = await asyncio.open_connection("127.0.0.1", watch.port)
+            writer.write(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n".encode())
+            assert (await reader.read()).partition(b"\r\n\r\n")[2] == b"hello"
+            writer.close()
+    server.close()
+
+
 async def test_a_client_that_trusts_others_alone_is_named() -> None:
     """A program that does not take the certificate gets none of its requests through, and the summary says
     which host it was."""
