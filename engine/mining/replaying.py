@@ -335,7 +335,7 @@ class ReplayedRun:
         Raises:
             Stopped: here the turn is not answered, or with another text.
         """
-        if not self.snapshot.is_over or self.snapshot.ended_by != "answer":
+        if not self.snapshot.is_over or self.snapshot.ended_by in ("answer_with_error", "answer_at_limit"):
             raise Stopped(f"the turn was answered, and here it is not: {self._describe_end()}")
         if (self.snapshot.answer or "") != (answer or ""):
             raise Stopped("the turn ends with another answer")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -970,3 +971,74 @@ def write_events(events: list[dict[str, Any]]) -> bytes:
         + f"data: {json.dumps(event)}\n\n".encode()
         for event in events
     )
+
+
+SHOWN = {"type": "message", "id": "m1", "role": "assistant", "status": "completed"}
+
+
+def test_what_was_over_in_one_answer_is_not_in_the_next() -> None:
+    """The end of the first answer is no end of the second, whose calls are as good as any."""
+    held = HeldStream("responses", TYPES["responses"])
+    assert feed(held, write_stream(make_answer("responses", make_reply("responses", TEXT, 1))))
+    held.ask_again()
+    feed(held, write_stream(make_answer("responses", make_reply("responses", "More.", 2), number=2)))
+    assert (held.unknown, held.has_calls) == ("", True)
+
+
+def test_a_message_of_the_host_keeps_its_id() -> None:
+    """A response whose calls alone are dropped has the message that its host wrote."""
+    text = {"type": "output_text", "text": TEXT, "annotations": []}
+    call = {"type": "function_call", "id": "f", "call_id": "c", "name": "look_up", "arguments": "{}"}
+    started = {"id": "r", "object": "response", "output": [], "status": "in_progress"}
+    output = [{"type": "reasoning", "id": "q", "summary": []}, {**SHOWN, "content": [text]}, call]
+    events = [
+        {"type": "response.created", "response": started},
+        {"type": "response.completed", "response": {**started, "status": "completed", "output": output}},
+    ]
+    held = HeldStream("responses", TYPES["responses"])
+    held.feed(write_events(events))
+    rest = held.finish(Reply(content=TEXT, finish_reason="stop"), is_changed=True)
+    last = json.loads(rest.decode().split("data: ")[-1])["response"]
+    assert [(item["type"], item["id"]) for item in last["output"]] == [("reasoning", "q"), ("message", "m1")]
+
+
+def test_what_goes_on_stands_behind_what_has_only_ended() -> None:
+    """An item that the host has not begun, and has ended, has its place too."""
+    text = {"type": "output_text", "text": TEXT, "annotations": []}
+    item = {**SHOWN, "content": [text]}
+    events = [
+        {"type": "response.created", "response": {"id": "r", "object": "response", "output": []}},
+        {"type": "response.output_text.delta", "item_id": "m1", "output_index": 3, "delta": TEXT},
+        {"type": "response.output_item.done", "output_index": 3, "item": item},
+    ]
+    held = HeldStream("responses", TYPES["responses"])
+    assert json.dumps(TEXT).encode() in held.feed(write_events(events))
+    held.ask_again()
+    rest = held.finish(Reply(content=" No.", finish_reason="stop"), is_changed=True)
+    frames = [json.loads(each) for each in re.findall(r"^data: (.*)$", rest.decode(), re.MULTILINE)]
+    assert {frame["output_index"] for frame in frames if "output_index" in frame} == {4}
+
+
+STRANGE: dict[str, tuple[str, Any, str]] = {
+    "custom beside a function": (
+        "chat",
+        {"type": "function", "function": {"name": "a", "arguments": "{}"}, "custom": {"name": "drop"}},
+        "custom",
+    ),
+    "nothing in a call": ("chat", {"id": "c"}, "tool_calls"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_call_is_told(name: str) -> None:
+    """A call that says two things, or nothing."""
+    wire, call, unknown = STRANGE[name]
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": [call]}}]}
+    assert HeldBody(wire, json.dumps(body).encode()).unknown == unknown
+
+
+@pytest.mark.parametrize("content", ["text", {"type": "tool_use", "name": "drop"}, 1])
+def test_content_that_is_no_list_is_told(content: Any) -> None:
+    """Nobody knows what a client makes of it."""
+    body = {"type": "message", "role": "assistant", "content": content}
+    assert HeldBody("messages", json.dumps(body).encode()).unknown

@@ -240,6 +240,16 @@ def test_what_a_program_had_run_before_the_watch_is_held_against_the_agent_too()
     assert "book needs look_up to have succeeded first" in departure.reason
 
 
+def test_a_text_that_is_no_end_to_the_chart_is_said() -> None:
+    """A chart that has each answer judged does not end where the program does."""
+    model = {"provider": "scripted", "model": "m"}
+    scene = make_scene(chart="reflection", limits={}, llms=dict.fromkeys(("main", "writer", "critic"), model))
+    scene.user("go")
+    scene.model()
+    (departure,) = scene.close().departures
+    assert departure.reason == "the turn was answered, and here it is not: the agent is in judging"
+
+
 def test_a_chart_alone_knows_its_limits_and_no_tools() -> None:
     """Every call that can be read is a good one, until the chart ends the turn."""
     scene = Scene(load_rules("tool_loop"))
