@@ -23,7 +23,7 @@ from toolchart.engine.runtime.agent_tools import build_agent_tools
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.turn_plan import plan_settings
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.step import begin, step
+from toolchart.states.core.step import begin, find_answered_effect, step
 from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools, Wait
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
@@ -209,10 +209,11 @@ class ReplayedRun:
                 self._feed(event)
 
     def _feed_decision(self, event: Decided) -> None:
-        asking = next((each for each in self.snapshot.open_effects if isinstance(each, AskApproval)), None)
         call_id = self._ids.get(event.call_id, event.call_id)
-        if asking is not None:
-            self._feed(replace(event, effect=asking.id, call_id=call_id, signature=None))
+        if call_id in self._list_undecided():
+            event = replace(event, effect=0, call_id=call_id, signature=None)
+            effect = find_answered_effect(self.snapshot, event)
+            self._feed(event if effect is None else replace(event, effect=effect.id))
         elif not event.approved:
             raise Stopped("a person denied a call, and the agent runs it without asking")
 
@@ -230,7 +231,7 @@ class ReplayedRun:
         ]
         own = self._make_verdicts(recorded)
         self._add_review(own)
-        running, asked = self._list_calls(RunTools), self._list_calls(AskApproval)
+        running, asked = self._list_running(), self._list_undecided()
         verdicts = []
         for index, call in enumerate(recorded):
             if index >= len(own):
@@ -310,10 +311,17 @@ class ReplayedRun:
     def _find(self, *kinds: type[Effect]) -> Effect | None:
         return next((each for each in self.snapshot.open_effects if isinstance(each, kinds)), None)
 
-    def _list_calls(self, kind: type[RunTools | AskApproval]) -> set[str]:
-        """The ids of the calls that run, or that a person is asked about."""
-        effects = [each for each in self.snapshot.open_effects if isinstance(each, kind)]
+    def _list_running(self) -> set[str]:
+        """The ids of the calls that run."""
+        effects = [each for each in self.snapshot.open_effects if isinstance(each, RunTools)]
         return {call.id for effect in effects for call in effect.calls}
+
+    def _list_undecided(self) -> set[str]:
+        """The ids of the calls that a person is asked about, by an effect of its own or by the review."""
+        if self.snapshot.is_over or self._find(AskApproval, ReviewCalls) is None:
+            return set()
+        calls = [each for each in self.snapshot.calls if each.ruling == "needs_approval"]
+        return {each.call.id for each in calls if each.outcome is None}
 
     def _require_open(self, what: str) -> None:
         if self.snapshot.is_over:

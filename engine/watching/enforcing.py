@@ -137,6 +137,7 @@ class Enforcer:
         self._store = store
         self._replayer = replayer
         self._families = HeldFamilies(store)
+        recorder.find_lease = self._families.find
         self._pending: dict[int, _Pending] = {}
         """By the number of the exchange."""
 
@@ -232,7 +233,7 @@ class Enforcer:
         if waiting is None:
             return self._settle(pending)
         self._families.hold(conversation.id)  # before anybody can know of the question
-        self._write(conversation)
+        conversation.write()
         self._recorder.figures.held += len(waiting.calls)
         for held in waiting.calls:
             arguments = encode_canonical_text(held.arguments)
@@ -261,7 +262,7 @@ class Enforcer:
             pending.asks += 1
             pending.earlier_ids += (reply.response_id,) if reply.response_id else ()
             figures.asked_again += 1
-            self._write(conversation)
+            conversation.write()
             pending.reply = None
             return Ruling(again=self._build_body(pending.placed.call, conversation))
         words = " ".join(f"{_name_tool(outcome)}: {outcome.result['error']}." for outcome in outcomes)
@@ -286,9 +287,10 @@ class Enforcer:
             raise Refusal("its calls were reviewed, and do not run")
         outcomes = [executor.refuse(each.call, each.outcome, each.reason) for each in effect.refused]
         allowed, offered = list[ToolCall](), self._replayer.offered_tools
+        problem = self._recorder.get_follower(conversation).problem
         for call in effect.calls:
             denial = executor.find_denial(call, offered) if offered is not None else None
-            denial = denial or find_two_spellings(call.arguments)
+            denial = problem or denial or find_two_spellings(call.arguments)
             if not denial:
                 allowed.append(call)
             else:
@@ -305,15 +307,12 @@ class Enforcer:
     def _show(self, pending: _Pending, reply: Reply, *, is_changed: bool) -> Ruling:
         """The ruling that a program gets a reply, which is written first."""
         conversation = pending.placed.conversation
-        self._write(conversation)
+        conversation.write()
         text = f"{pending.earlier_text}{reply.content or ''}" or reply.content
         shown = replace(reply, content=text)
         self._recorder.note_shown(pending.placed, shown, pending.exchange, pending.earlier_ids)
         del self._pending[pending.exchange.number]
         return Ruling(reply=reply, is_changed=is_changed)
-
-    def _write(self, conversation: WatchedConversation, taken: tuple[str, ...] = ()) -> None:
-        conversation.write(self._families.find(conversation.id), taken)
 
     # -- what people decide ------------------------------------------------------------------------
 
@@ -336,7 +335,7 @@ class Enforcer:
                 log.warning("conversation %s: %s", conversation.id, error)
                 self._families.drop(item, conversation.id)
                 continue
-            self._write(conversation, (item.entry,))
+            conversation.write((item.entry,))
         if _find_approval(conversation) is not None:
             return None
         ruling = self._settle(pending)
@@ -354,7 +353,7 @@ class Enforcer:
 
     def _close(self, conversation: WatchedConversation, reason: str) -> None:
         """End the turn of a conversation that is held."""
-        conversation.end(reason, self._families.find(conversation.id))
+        conversation.end(reason)
         self._families.release(conversation.id)
 
     # -- the end of an exchange --------------------------------------------------------------------

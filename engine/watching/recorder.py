@@ -30,13 +30,13 @@ from toolchart.engine.watching.exchanges import Exchange
 from toolchart.engine.watching.following import Departure, Follower
 from toolchart.engine.watching.grouping import Groups, KnownCall, Place
 from toolchart.engine.watching.seen_calls import SeenCall, list_items, read_call
-from toolchart.engine.watching.watched_conversation import ChildOutcome, WatchedConversation
+from toolchart.engine.watching.watched_conversation import ChildOutcome, FindLease, WatchedConversation
 from toolchart.providers.prices import PriceTable
 from toolchart.states.errors import IllegalEvent, LogConflict, LogUnavailable, SpecError
 from toolchart.states.events import Event, TurnStarted
 from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.plugins import describe_failure
-from toolchart.states.ports import Store
+from toolchart.states.ports import Lease, Store
 
 log = logging.getLogger("toolchart")
 
@@ -121,6 +121,8 @@ class Recorder:
     ) -> None:
         self.figures = WatchFigures()
         self.say = say
+        self.find_lease: FindLease = lambda _: None
+        """Returns the lease under which a conversation is held; None where none is."""
         self._replayer = replayer
         self._is_enforced = is_enforced
         self._followers: dict[str, Follower] = {}
@@ -333,6 +335,9 @@ class Recorder:
         if reply.response_id:
             self._items |= list_items(exchange)
 
+    def _find_lease(self, conversation: str) -> Lease | None:
+        return self.find_lease(conversation)
+
     def _note_departure(self, conversation: WatchedConversation, departure: Departure) -> None:
         self.figures.departures.append(departure)
         words = LEAVES.format(state=departure.state, reason=departure.reason)
@@ -385,7 +390,9 @@ class Recorder:
             marks.append(SAME_REQUEST.format(others=", ".join(place.others)))
         if call.previous and call.previous not in self._by_response:
             marks.append(NO_BEGINNING.format(previous=call.previous))
-        conversation = WatchedConversation(self._store, name, owner=self._owner, tags=tags, parent=link)
+        conversation = WatchedConversation(
+            self._store, name, owner=self._owner, tags=tags, parent=link, find_lease=self._find_lease
+        )
         self._conversations[name] = conversation
         if self._replayer is not None:
             self._follow(conversation, place, messages)

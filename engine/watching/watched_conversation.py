@@ -53,6 +53,9 @@ class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True):
 FindChild = Callable[[str, str], ChildOutcome | None]
 """Returns what a call has run, by its conversation and its id."""
 
+FindLease = Callable[[str], Lease | None]
+"""Returns the lease under which a conversation is held; None where it is not."""
+
 Judge = Callable[[Replied], Sequence[Verdict]]
 """Returns what becomes of each call of a reply; nothing where each that can be read runs."""
 
@@ -62,6 +65,7 @@ class WatchedConversation:
 
     Args:
         parent: of a child: the call that runs it.
+        find_lease: returns the lease under which its family is held now.
     """
 
     def __init__(
@@ -72,7 +76,9 @@ class WatchedConversation:
         owner: str = "",
         tags: dict[str, str],
         parent: ParentLink | None = None,
+        find_lease: FindLease = lambda _: None,
     ) -> None:
+        self._find_lease = find_lease
         self.id = name
         self.messages: list[Message] = []
         """All that was said, as the program knows it, without the prompt; a call has the id that the log has
@@ -246,22 +252,17 @@ class WatchedConversation:
         """The request that is open, as the log derives it."""
         return next(effect.request for effect in self.snapshot.open_effects if isinstance(effect, CallModel))
 
-    def end(self, reason: str, lease: Lease | None = None) -> None:
-        """End an open turn: nobody goes on with it.
-
-        Args:
-            lease: as in `write`.
-        """
+    def end(self, reason: str) -> None:
+        """End an open turn: nobody goes on with it."""
         is_asked = any(isinstance(effect, AskApproval) for effect in self.snapshot.open_effects)
         ending = self._events.cancel_turn(reason) if is_asked else self._events.end_turn(reason)
         self._add(ending, self._replied_at or _parse_time(self._at))
-        self.write(lease)
+        self.write()
 
-    def write(self, lease: Lease | None = None, taken: Sequence[str] = ()) -> None:
+    def write(self, taken: Sequence[str] = ()) -> None:
         """Append what is new to the log. Where that fails, it is still new, and the next write has it.
 
         Args:
-            lease: under which it is held.
             taken: keys of the entries of its inbox that are among it.
 
         Raises:
@@ -270,6 +271,7 @@ class WatchedConversation:
         lines = self._lines
         if not lines:
             return
+        lease = self._find_lease(self.id)
         batch = RecordBatch(self.id, self._records.count - len(lines), lines, lease, taken=taken)
         (fault,) = self._store.append_many([batch])
         if fault is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ from enforced_programs import (
     make_spec,
     name_host,
 )
-from foreign_loops import ENCODERS
+from foreign_loops import ENCODERS, Loop, make_exchange
+from msgspec.structs import replace
 from served import make_site, open_client
 
 from toolchart import Engine
@@ -30,9 +33,12 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.mining.replaying import Replayer
 from toolchart.engine.reading.waiting import PendingApproval, read_waiting
 from toolchart.engine.turns.items import Item, encode_item
+from toolchart.engine.watching.enforcing import Enforcer
+from toolchart.engine.watching.exchanges import Exchange
+from toolchart.engine.watching.recorder import Recorder
 from toolchart.specs.loader import load_spec
 from toolchart.states.events import Decided
-from toolchart.states.messages import Reply
+from toolchart.states.messages import Message, Reply, ToolCall
 from toolchart.states.ports import Store
 from toolchart.testing.emulators import emulate_host
 from toolchart.tools.signing_keys import create_key_file
@@ -296,3 +302,71 @@ async def test_the_approvals_page_decides_too(tmp_path: Path, is_approved: bool)
     assert await scene.run("responses", True, [make_reply("pay"), DONE], decide()) == "Done."
     assert scene.ran == ([("pay", {"text": "pay"})] if is_approved else [])
     assert len(scene.check()) == 1
+
+
+@pytest.mark.parametrize("chart", ["tool_loop", "approval", "full"])
+async def test_charts_ask_people_in_their_own_way(tmp_path: Path, chart: str) -> None:
+    """A chart has a state for what people are asked, or waits where the calls are reviewed."""
+    scene = Scene(tmp_path, {**SPEC, "chart": chart})
+    script = [make_reply("pay", "look_up"), make_reply("look_up"), DONE]
+    assert await scene.run("chat", True, script, scene.decide()) == "Done."
+    assert [name for name, _ in scene.ran] == ["pay", "look_up", "look_up"]
+    assert scene.watch.recorder.figures.departures == []
+
+
+async def test_a_denial_that_ends_the_turn_gives_the_program_a_text(tmp_path: Path) -> None:
+    """Where the agent asks its model no more, the program reads what was refused, and nothing is lost."""
+    scene = Scene(tmp_path, {**SPEC, "chart": "tool_loop", "limits": {"max_iterations": 1}})
+    text = await scene.run("chat", True, [make_reply("pay")], scene.decide("--deny", "--reason", "no"))
+    assert text.startswith("No call was made. pay: ")
+    assert scene.ran == []
+    assert len(scene.check()) == 1
+
+
+async def test_what_is_held_holds_up_nothing_else_of_its_family() -> None:
+    """While a call of a child waits, its parent asks on without it, fails, and asks again: all is recorded,
+    and the child's question ends with the child."""
+    store = open_store("memory")
+    spec = make_spec(describe_tool("ask"), describe_tool("pay", requires_approval=True))
+    replayer = Replayer(load_spec(spec))
+    said: list[str] = []
+    recorder = Recorder(store, {}, say=said.append, replayer=replayer, is_enforced=True)
+    enforcer = Enforcer(recorder, store, replayer)
+    numbers = itertools.count(1)
+
+    async def ask(words: str, reply: Reply | None, *more: Message) -> Exchange:
+        number = next(numbers)
+        loop = Loop(name=words, wire="chat", rng=Random(1), first="-", system=words)
+        messages = [Message(role="user", content=words), *more]
+        kind = "" if reply is not None else "429"
+        exchange = make_exchange(loop, number, float(number), number + 0.5, messages, reply, kind=kind)
+        await enforcer.ask(replace(exchange, status=0, answer=b""))
+        return exchange
+
+    def call(name: str, text: str) -> ToolCall:
+        call_id = f"{name} {text}".replace(" ", "_")
+        return ToolCall(id=call_id, name=name, arguments={"text": text}, native_id=call_id)
+
+    questions = ("How far is it to Nice?", "How far is it to Bath?")
+    calls = tuple(call("ask", question) for question in questions)
+    parent = await ask("plan it", Reply(tool_calls=calls, finish_reason="tool_calls"))
+    await enforcer.judge(parent, has_calls=True, unknown="")
+    first = await ask(questions[0], Reply(tool_calls=(call("pay", "x"),), finish_reason="tool_calls"))
+    judging = asyncio.ensure_future(enforcer.judge(first, has_calls=True, unknown=""))
+    async with asyncio.timeout(WAIT_S):
+        while not said:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    said_by = Message(role="assistant", tool_calls=calls)
+    results = [Message(role="tool", content="?", tool_call_id=each.id, name=each.name) for each in calls]
+    enforcer.note(await ask("plan it", None, said_by, *results))
+    last = await ask("plan it", Reply(content="Far.", finish_reason="stop"), said_by, *results)
+    assert (await enforcer.judge(last, has_calls=False, unknown="")).reply is not None
+    judging.cancel()
+    enforcer.note(replace(first, is_cut=True))
+    figures = await asyncio.to_thread(recorder.close)
+    assert (figures.children, figures.failed, figures.retries) == (1, 1, 1)
+    assert store.list_leases() == []
+    for verified in verify_store(store):
+        assert isinstance(verified, VerifiedConversation), verified
+    events = [json.loads(line)["event"]["type"] for line in store.read_lines(figures.conversations[0])]
+    assert events[-2:] == ["failed", "replied"]
