@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from toolchart.states.diagram.labels import make_visible
-from toolchart.states.diagram.model import Diagram, Edge, Node
+from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
 
 _MAX_LABEL_WIDTH = 34
 """Characters in one line of an edge's label."""
@@ -24,6 +24,9 @@ def render(diagram: Diagram) -> str:
         "}",
     ]
     return "\n".join(lines) + "\n"
+
+
+_CHANGE_COLOURS = {"added": "#1a8a3f", "removed": "#d1352c", "changed": "#96690f"}
 
 
 def _quote(text: str) -> str:
@@ -53,6 +56,8 @@ def _format_cluster_style(diagram: Diagram, node: Node) -> str:
     """The style of a compound state: effects in the label, a dashed frame for parallel regions."""
     label_lines = [node.title, *node.describe_entry()]
     style = f'label={_quote(chr(10).join(label_lines))}; style="rounded{",dashed" if node.parallel else ""}";'
+    if node.change:
+        return f'{style} color="{_CHANGE_COLOURS[node.change]}"; penwidth=2;'
     return f'{style} color="#2e7d32"; penwidth=2;' if diagram.is_visited(node.id) else style
 
 
@@ -74,6 +79,8 @@ def _format_node_style(diagram: Diagram, node: Node) -> str:
         style.append('fillcolor="#ffe0a3", color="#e65100", penwidth=2')
     elif diagram.is_visited(node.id):
         style.append('fillcolor="#d7ecd9", color="#2e7d32", penwidth=2')
+    elif node.change:
+        style.append(f'color="{_CHANGE_COLOURS[node.change]}", penwidth=2')
     return ", ".join(style)
 
 
@@ -82,17 +89,13 @@ def _render_edge(diagram: Diagram, edge: Edge) -> Iterator[str]:
     style = f"label={_quote(_wrap_label(edge.label + count))}"
     if count:
         style += ', color="#2e7d32", penwidth=2'
-    leaves = {node.id: _find_first_leaf(node) for node in _iterate_nodes(diagram.nodes)}
+    elif edge.change:
+        style += f', color="{_CHANGE_COLOURS[edge.change]}", penwidth=2'
+    leaves = {node.id: _find_first_leaf(node) for node in iterate_nodes(diagram.nodes)}
     tail = "" if leaves[edge.source] == edge.source else f", ltail={_quote(f'cluster_{edge.source}')}"
     for target in edge.targets or (edge.source,):
         head = "" if leaves[target] == target else f", lhead={_quote(f'cluster_{target}')}"
         yield f"  {_quote(leaves[edge.source])} -> {_quote(leaves[target])} [{style}{tail}{head}];"
-
-
-def _iterate_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from _iterate_nodes(node.children)
 
 
 def _find_first_leaf(node: Node) -> str:

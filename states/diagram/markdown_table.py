@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from toolchart.states.diagram.labels import make_visible
-from toolchart.states.diagram.model import Diagram, Edge, Node
+from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
 
 
 def render(diagram: Diagram) -> str:
@@ -14,7 +14,7 @@ def render(diagram: Diagram) -> str:
     has_counts = diagram.overlay is not None
     heads = ["state", "order", "event", "guard", "target", "then", *(["taken"] if has_counts else [])]
     lines = [_format_row(heads), _format_row(["---"] * len(heads))]
-    nodes_by_id = {node.id: node for node in _iterate_nodes(diagram.nodes)}
+    nodes_by_id = {node.id: node for node in iterate_nodes(diagram.nodes)}
     for node in diagram.nodes:
         if node.initial:
             cells = [
@@ -22,7 +22,7 @@ def render(diagram: Diagram) -> str:
                 "",
                 "",
                 "",
-                _format_code(node.id),
+                format_code(node.id),
                 _format_effects(_iterate_entry_effects(node)),
             ]
             lines.append(_format_row([*cells, *([""] if has_counts else [])]))
@@ -37,10 +37,10 @@ def _build_cells(diagram: Diagram, edge: Edge, nodes_by_id: Mapping[str, Node]) 
         *(name for target in entered_states for name in _iterate_entry_effects(nodes_by_id[target])),
     ]
     cells = [
-        _format_code(edge.source),
+        edge.mark + format_code(edge.source),
         str(edge.order) if edge.order else "",
-        _format_code(edge.event) if edge.event else "",
-        _format_code(edge.guard) if edge.guard else "",
+        format_code(edge.event) if edge.event else "",
+        format_code(edge.guard) if edge.guard else "",
         _format_target(edge),
         _format_effects(effects),
     ]
@@ -58,17 +58,17 @@ def _iterate_entry_effects(node: Node) -> Iterator[str]:
 
 
 def _format_effects(effects: Iterable[str]) -> str:
-    return ", ".join(_format_code(name) for name in effects)
+    return ", ".join(format_code(name) for name in effects)
 
 
 def _format_target(edge: Edge) -> str:
     if edge.stays:
         return "(stays)"
-    targets = ", ".join(_format_code(target) for target in edge.targets)
+    targets = ", ".join(format_code(target) for target in edge.targets)
     return f"{targets} (re-enters)" if edge.reenters else targets
 
 
-def _format_code(text: str) -> str:
+def format_code(text: str) -> str:
     """A code span; one with a backtick has longer fences, as CommonMark wants."""
     text = make_visible(text)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -78,9 +78,3 @@ def _format_code(text: str) -> str:
 
 def _format_row(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _iterate_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from _iterate_nodes(node.children)

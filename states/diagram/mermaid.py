@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolchart.states.diagram.labels import make_token, make_visible
-from toolchart.states.diagram.model import Diagram, Edge, Node
+from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
 
 _STYLE_CLASSES = """\
     classDef visited fill:#d7ecd9,stroke:#2e7d32,color:#1b2a1c
     classDef current fill:#ffe0a3,stroke:#e65100,color:#2a1a05"""
+
+_CHANGE_CLASSES = """\
+    classDef added fill:#d7ecd9,stroke:#1a8a3f,color:#1b2a1c
+    classDef removed fill:#fbdcda,stroke:#d1352c,color:#2a1a1a,stroke-dasharray:5 3
+    classDef changed fill:#f7ebcf,stroke:#96690f,color:#2a1a05"""
 
 _RESERVED_WORDS = frozenset(
     (
@@ -52,6 +57,10 @@ def render(diagram: Diagram) -> str:
         for name in filter(diagram.is_visited, diagram.overlay.states):
             style_class = "current" if name in diagram.overlay.current else "visited"
             lines.append(f"    class {_get_mermaid_id(name)} {style_class}")
+    changed_nodes = [node for node in iterate_nodes(diagram.nodes) if node.change]
+    if changed_nodes:
+        lines.append(_CHANGE_CLASSES)
+        lines += [f"    class {_get_mermaid_id(node.id)} {node.change}" for node in changed_nodes]
     return "\n".join(lines) + "\n"
 
 

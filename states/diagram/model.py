@@ -5,13 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.diagram.effect_kinds import EffectBadge, list_badges
+
+Change = Literal["", "added", "removed", "changed"]
+"""How a part of a chart differs from that of another chart; empty where it does not."""
+
+_MARKS: dict[Change, str] = {"": "", "added": "+ ", "removed": "- ", "changed": "~ "}
+"""What stands before the text of a part that differs: colours alone would not tell everybody."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +38,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """The name to show, where it is not the id."""
     sub_agent: str | None = None
     """The effect that runs an agent whose chart the children are; None for any other state."""
+    change: Change = ""
 
     @property
     def title(self) -> str:
         """The name to show."""
-        return self.name or self.id
+        return _MARKS[self.change] + (self.name or self.id)
 
     def describe_entry(self) -> tuple[str, ...]:
         """What entering and leaving the state does, one text each: `call_model (model)`, `exit NAME`."""
@@ -59,6 +66,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     order: int = 0
     """Which row of its state is tried first, second, ... for its event; 0 where order does not decide."""
     internal: bool = False
+    change: Change = ""
+
+    @property
+    def mark(self) -> str:
+        """What stands before its texts where it differs from another chart: `+ `, `- `, `~ `."""
+        return _MARKS[self.change]
 
     @property
     def stays(self) -> bool:
@@ -79,7 +92,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
             f"[{self.guard}]" if self.guard else "",
             "(stays)" if self.stays else "(re-enters)" if self.reenters else "",
         ]
-        text = " ".join(part for part in parts if part)
+        text = self.mark + " ".join(part for part in parts if part)
         return f"{text} / {', '.join(self.effects)}" if self.effects else text
 
 
@@ -104,6 +117,12 @@ class Diagram(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
     overlay: Overlay | None = None
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether it shows how a chart differs from another one."""
+        parts = (*self.edges, *iterate_nodes(self.nodes))
+        return any(part.change for part in parts)
+
     def format_count(self, edge: Edge) -> str:
         """How often an edge fired, as a suffix of its label; empty for never and without an overlay."""
         count = self.count_taken(edge)
@@ -123,6 +142,13 @@ def build_diagram(chart: Chart, overlay: Overlay | None = None) -> Diagram:
     edges: list[Edge] = []
     nodes = _build_nodes(chart.document["states"], edges, chart.vocabulary)
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
+
+
+def iterate_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Every node, each before those inside it."""
+    for node in nodes:
+        yield node
+        yield from iterate_nodes(node.children)
 
 
 def _build_nodes(

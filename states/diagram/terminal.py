@@ -74,7 +74,7 @@ def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Ite
             effects_text = f" / {', '.join(edge.effects)}" if edge.effects else ""
             count = diagram.format_count(edge)
             event = edge.event or "(at once)"
-            yield make_visible(f"{order}{event} {characters.arrow} {target}{effects_text}{count}")
+            yield make_visible(f"{edge.mark}{order}{event} {characters.arrow} {target}{effects_text}{count}")
             if edge.guard:
                 yield make_visible(f"    if {edge.guard}")
 

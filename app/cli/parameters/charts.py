@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.options import find_python_agent, load_named_spec
@@ -11,6 +15,46 @@ from toolchart.specs.document_files import read_document
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import Overlay
 from toolchart.states.errors import NotFound, SpecError, suggest_name
+
+if TYPE_CHECKING:
+    from toolchart.specs.models import AgentSpec
+
+
+class ChartSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """A chart that is proved, and the agent that it is part of."""
+
+    chart: Chart
+    options: dict[str, Any]
+    """What `check` takes beside the chart: the limits and tools of the agent."""
+    spec: Any = None
+    """The `AgentSpec`; None for a chart alone."""
+    functions: Sequence[Any] = ()
+    """The tools that a program adds to those of the agent."""
+
+
+def load_subject(name: str) -> ChartSubject | None:
+    """The chart of a name as `resolve_chart` finds it, with its agent; None if the name is none of them.
+
+    Raises:
+        SpecError: the chart or the agent cannot be loaded.
+    """
+    from toolchart.specs.loader import list_shipped_agents, load_spec
+    from toolchart.tools.data_flow import describe_agent_chart
+
+    if (agent := find_python_agent(name)) is not None:
+        chart, options = agent.describe_chart()
+        return ChartSubject(chart=chart, options=options, spec=agent.spec(), functions=agent.list_functions())
+    path = Path(name)
+    is_chart = name in list_shipped_charts()
+    if not is_chart and name not in list_shipped_agents():
+        if not path.is_file():
+            return None
+        is_chart = "llms" not in read_document(path).data
+    if is_chart:
+        return ChartSubject(chart=load_chart(name), options={"risky": True})
+    spec: AgentSpec = load_spec(name)
+    chart, options = describe_agent_chart(spec)
+    return ChartSubject(chart=chart, options=options, spec=spec)
 
 
 def resolve_chart(name: str) -> Chart | None:

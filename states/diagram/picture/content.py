@@ -102,7 +102,7 @@ def list_row_lines(diagram: Diagram, index: int) -> tuple[Line, ...]:
     edge = diagram.edges[index]
     order = f"({edge.order}) " if edge.order else ""
     event = _describe_event(edge) + _format_count(diagram, edge)
-    lines = [*_wrap(f"{order}{event}", "event", _ROW_COLUMNS, edge=index)]
+    lines = [*_wrap(f"{edge.mark}{order}{event}", "event", _ROW_COLUMNS, edge=index)]
     if edge.guard:
         lines += _wrap(f"[{edge.guard}]", "guard", _ROW_COLUMNS, edge=index)
     if edge.effects:

@@ -109,6 +109,21 @@ _HEAT = """.hot .toolchart-diagram .visited .box, .hot .toolchart-diagram .box {
 )
 """Shades of a chart inside an element of the class `hot`."""
 
+CHANGE_STYLE = "".join(
+    f"""
+.toolchart-diagram .{change} > .box, .toolchart-diagram .{change} > .inner-box {{ stroke: {colour};
+  stroke-width: 2px; }}
+.toolchart-diagram .arrow.{change} {{ stroke: {colour}; stroke-width: 2.4px; }}
+.toolchart-diagram .transition.{change} text {{ fill: {colour}; }}"""
+    for change, colour in (("changed", "#96690f"), ("added", "#1a8a3f"), ("removed", "#d1352c"))
+) + (
+    """
+.toolchart-diagram .removed > .box, .toolchart-diagram .arrow.removed { stroke-dasharray: 5 3; }
+.toolchart-diagram .transition.removed text { text-decoration: line-through; }
+"""
+)
+"""For a picture that shows how two charts differ. Its colours can be read on light and on dark ground."""
+
 _DECLARATION = re.compile(r"([\w-]+): (\$[\w-]+);")
 _COLOUR = re.compile(r"\$([\w-]+)")
 

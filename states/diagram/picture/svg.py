@@ -5,6 +5,9 @@
     <path class="arrow transition-N transition-M ... visited">                    its arrow
     <g class="badge badge-KIND">                                                  inside a state
 
+In a picture of two charts, states, labels and arrows that differ have the class `added`, `removed` or
+`changed`.
+
 NAME is the state's name; a character other than an ASCII letter, digit or `_` becomes `-HEX-`. N counts the
 transitions of the diagram in document order, from 0. `data-state` and `data-source` have names as they are,
 and `data-row` the number among the rows of the source: what the log's `fired` has.
@@ -34,7 +37,7 @@ from toolchart.states.diagram.picture.layout import (
     Point,
     compute_layout,
 )
-from toolchart.states.diagram.picture.style import ARROW_HEADS, SHAPES, STYLE
+from toolchart.states.diagram.picture.style import ARROW_HEADS, CHANGE_STYLE, SHAPES, STYLE
 
 _ROLE_CLASSES = {"stay": "text stay", "guard": "text guard", "event": "text event"}
 
@@ -47,6 +50,8 @@ def render(diagram: Diagram) -> bytes:
     """
     layout = compute_layout(diagram)
     root = build_image(diagram.chart.name, layout.width, layout.height)
+    if diagram.has_changes:
+        SubElement(root, "style").text = CHANGE_STYLE
     _SvgBuilder(diagram, layout).add_all(root)
     return encode_image(root)
 
@@ -161,6 +166,7 @@ class _SvgBuilder:
             "sub-agent": bool(node.sub_agent),
             "visited": self._diagram.is_visited(node.id),
             "current": is_current,
+            node.change: bool(node.change),
         }
         return " ".join(
             ["state", f"state-{make_token(node.id)}", *(m for m, holds in marks.items() if holds)]
@@ -198,7 +204,13 @@ class _SvgBuilder:
 
     def _add_transition(self, parent: Element, row: int, kind: str = "") -> Element:
         edge = self._diagram.edges[row]
-        classes = ["transition", self._names[row], kind, "visited" if self._is_taken((row,)) else ""]
+        classes = [
+            "transition",
+            self._names[row],
+            kind,
+            "visited" if self._is_taken((row,)) else "",
+            edge.change,
+        ]
         attributes = {
             "id": self._names[row],
             "class": " ".join(filter(None, classes)),
@@ -225,6 +237,8 @@ class _SvgBuilder:
         classes = ["arrow", *(self._names[row] for row in path.rows)]
         classes += ["re-entry"] if path.is_loop else []
         classes += ["visited"] if self._is_taken(path.rows) else []
+        changes = {self._diagram.edges[row].change for row in path.rows}
+        classes += list(filter(None, changes)) if len(changes) == 1 else []
         shape = _format_loop(path.points) if path.is_loop else format_path(path.points)
         SubElement(root, "path", {"d": shape, "class": " ".join(classes)})
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolchart.app.chart_checks import format_bound
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.charts import suggest_chart
-from toolchart.app.cli.parameters.options import find_python_agent, json_option, log_option
+from toolchart.app.cli.parameters.charts import load_subject, suggest_chart
+from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
-from toolchart.specs.charts import list_shipped_charts, load_chart
-from toolchart.specs.document_files import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError
 from toolchart.states.proofs.check import CheckReport, Finding, check
@@ -86,11 +83,14 @@ def command(
         raise click.UsageError("--coverage measures and proves nothing: leave out --replay-counterexample.")
     if (conversations or fail_under is not None) and not measures_coverage:
         raise click.UsageError("--conversation and --fail-under go with --coverage.")
-    chart, spec, functions, options = _load_subject(name)
+    subject = load_subject(name)
+    if subject is None:
+        raise SpecError(f"{name!r} is not a chart, an agent or a file", hint=suggest_chart(name))
+    chart, options = subject.chart, subject.options
     if measures_coverage:
         return _report_coverage(chart, conversations, log, fail_under=fail_under, as_json=as_json)
     report = check(chart, **options)
-    problems, warnings = _list_start_problems(spec, functions)
+    problems, warnings = _list_start_problems(subject.spec, subject.functions)
     runs = _replay_findings(chart, report, options) if replays else ()
     if as_json:
         is_ok = not (report.findings or problems)
@@ -138,28 +138,6 @@ def _list_start_problems(spec: AgentSpec | None, functions: Sequence[Any]) -> tu
         return [], []
     problems = [str(error) for error in find_start_problems(spec, functions)]
     return problems, [*spec.warnings, *list_tool_warnings(spec, functions)]
-
-
-def _load_subject(name: str) -> tuple[Any, AgentSpec | None, Sequence[Any], dict[str, Any]]:
-    """Return the chart that was named, its agent if it is one, with the tools of its program, and the options
-    that an agent adds."""
-    from toolchart.specs.loader import list_shipped_agents, load_spec
-    from toolchart.tools.data_flow import describe_agent_chart
-
-    if (agent := find_python_agent(name)) is not None:
-        chart, options = agent.describe_chart()
-        return chart, agent.spec(), agent.list_functions(), options
-    path = Path(name)
-    is_chart = name in list_shipped_charts()
-    if not is_chart and name not in list_shipped_agents():
-        if not path.is_file():
-            raise SpecError(f"{name!r} is not a chart, an agent or a file", hint=suggest_chart(name))
-        is_chart = "llms" not in read_document(path).data
-    if is_chart:
-        return load_chart(name), None, (), {"risky": True}
-    spec = load_spec(name)
-    chart, options = describe_agent_chart(spec)
-    return chart, spec, (), options
 
 
 def _replay_findings(

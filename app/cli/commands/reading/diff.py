@@ -1,4 +1,4 @@
-"""`toolchart diff`: compare two conversations side by side."""
+"""`toolchart diff`: compare two conversations side by side, or two charts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
+from toolchart.app.cli.commands.reading.chart_review import FORMS, find_reviewed, review
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import NameChoice, json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.log.read_records import ReadRecord
@@ -21,20 +22,67 @@ _MAX_VALUE_CHARS = 400
 """Printed characters of a value; `--json` prints it in full."""
 
 
-@click.command(short_help="Compare two conversations.")
+@click.command(short_help="Compare two conversations, or two charts.")
 @click.argument("left")
 @click.argument("right")
+@click.option(
+    "--format",
+    "form",
+    type=NameChoice(FORMS),
+    help="Of charts: text, markdown for a pull request, or a picture of both. Default: what the ending of "
+    "FILE says, else text.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Of charts: write to this file: .md, .svg, .png.",
+)
+@click.option("--charts", "is_of_charts", is_flag=True, help="Of two conversations: compare their charts.")
+@click.option(
+    "--conversation",
+    "conversations",
+    multiple=True,
+    metavar="ID",
+    help="Of charts: replay only this conversation. Repeatable. Default: all that ran LEFT.",
+)
 @json_option
 @log_option
-def command(left: str, right: str, as_json: bool, log: str | None) -> int:
+def command(
+    left: str,
+    right: str,
+    form: str | None,
+    output: str | None,
+    is_of_charts: bool,
+    conversations: tuple[str, ...],
+    as_json: bool,
+    log: str | None,
+) -> int:
     """Compare the conversations LEFT and RIGHT: common records, the first difference, then both side by side.
 
-    Times, token counts and ids are ignored. Exits with 1 if the conversations differ.
+    Times, token counts and ids are ignored.
+
+    Or compare two charts. LEFT and RIGHT are then shipped names, files, agents, or one is a conversation with
+    its chart. Prints the states, rows and declared effects that were added, removed and changed, and the
+    findings and bounds of `check` that change. Conversations in the log that ran LEFT are replayed with
+    RIGHT: what they would do otherwise, and at which record. Verdicts about calls are taken as recorded.
+
+    Exits with 1 if there is a difference.
 
     \b
     Example:  toolchart diff 5f0c 81aa
               toolchart diff 5f0c 81aa --json
+              toolchart diff old.yaml agent.yaml
+              toolchart diff 5f0c agent.yaml --format markdown
+              toolchart diff tool_loop resilient -o changes.svg
     """
+    subjects = find_reviewed(left, right, is_of_charts)
+    if subjects is not None:
+        return review(subjects, form, output, conversations, as_json=as_json, log=log)
+    for name, is_used in (("--format", form), ("--output", output), ("--conversation", conversations)):
+        if is_used:
+            raise click.UsageError(f"{name} goes with charts; LEFT and RIGHT are conversations.")
     with open_log_for_reading(log) as store:
         comparison = compare_conversations(
             store, find_conversation(store, left), find_conversation(store, right)
