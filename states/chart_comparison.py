@@ -20,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.document import Chart, list_state_timers, walk_states
 from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.diagram.model import Edge, build_diagram, iterate_nodes
 
@@ -94,6 +94,8 @@ class ChartComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the chart itself, such as its name."""
     renamed: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By old name of a state its new one, where they differ."""
+    renamed_timers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The same of the timers that stand for `after` in such states: each is called after its state."""
 
     @property
     def is_equal(self) -> bool:
@@ -105,16 +107,28 @@ def compare_charts(old: Chart, new: Chart) -> ChartComparison:
     """Compare two charts, `extends` resolved; comments and the spelling of the YAML say nothing."""
     before, after = _ChartParts(old), _ChartParts(new)
     renamed = _find_renamed(before, after)
-    comparison = _Comparison(before, after, renamed)
+    timers = dict(_pair_timers(before, after, renamed))
+    comparison = _Comparison(before, after, renamed, timers)
     return ChartComparison(
         old=old,
         new=new,
         states=tuple(comparison.compare_states()),
         rows=tuple(comparison.compare_rows()),
-        effects=tuple(_compare_effects(old.effects, new.effects)),
-        others=tuple(_compare_other_keys(old.document, new.document)),
+        effects=tuple(_compare_effects(_rename_keys(old.effects, timers), new.effects)),
+        others=_compare_other_keys(old.document, new.document) + comparison.compare_order(),
         renamed=renamed,
+        renamed_timers=timers,
     )
+
+
+def _pair_timers(old: _ChartParts, new: _ChartParts, renamed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for old_state, new_state in renamed.items():
+        own = zip(old.timers.get(old_state, ()), new.timers.get(new_state, ()), strict=False)
+        yield from ((a, b) for a, b in own if a != b)
+
+
+def _rename_keys(effects: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): body for name, body in effects.items()}
 
 
 # -- the parts of a chart ------------------------------------------------------------------------
@@ -150,6 +164,7 @@ class _ChartParts:
                 )
         diagram = build_diagram(chart)
         self.edges = {(edge.source, edge.row): edge for edge in diagram.edges}
+        self.timers = list_state_timers(chart)
         self._initial = {node.id for node in iterate_nodes(diagram.nodes) if node.initial}
 
     def find_line(self, name: str, row: int | None = None) -> int | None:
@@ -157,7 +172,13 @@ class _ChartParts:
         place = self.parts[name].place
         return self.chart.find_line(place if row is None else (*place, "transitions", row))
 
-    def list_own_values(self, name: str, renamed: Mapping[str, str]) -> dict[str, str]:
+    def list_children(self, name: str | None) -> list[str]:
+        """The states inside a state, in document order; None: those of the chart itself."""
+        return [child for child, part in self.parts.items() if part.parent == name and not part.is_history]
+
+    def list_own_values(
+        self, name: str, renamed: Mapping[str, str], timers: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """What a state says, its rows and the states inside it apart; values as text, defaults left out."""
         part = self.parts[name]
         values = {flag: "yes" for flag in ("final", "parallel") if part.body.get(flag)}
@@ -169,14 +190,15 @@ class _ChartParts:
             values["inside"] = renamed.get(part.parent, part.parent)
         for slot in ("enter", "exit"):
             if part.body.get(slot):
-                values[slot] = _format_actions(part.body[slot])
+                values[slot] = _format_actions(part.body[slot], timers or {})
         return values
 
 
-def _format_actions(value: Any) -> str:
+def _format_actions(value: Any, timers: Mapping[str, str]) -> str:
     entries = value if isinstance(value, list) else [value]
     return ", ".join(
-        entry if isinstance(entry, str) else encode_canonical_text(_normalise(entry)) for entry in entries
+        timers.get(entry, entry) if isinstance(entry, str) else encode_canonical_text(_normalise(entry))
+        for entry in entries
     )
 
 
@@ -190,9 +212,19 @@ def _normalise(value: Any) -> Any:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _list_row_values(row: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """What a row says, by key; what says nothing is left out."""
+def _list_row_values(
+    row: Mapping[str, Any], renamed: Mapping[str, str], timers: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a row says, by key; what says nothing is left out.
+
+    Args:
+        renamed: other names of states.
+        timers: other names of timers.
+    """
     values = {key: _normalise(row[key]) for key in _ROW_KEYS if row.get(key)}
+    event, dot, effect = str(row.get("event") or "").partition(".")
+    if effect in timers:
+        values["event"] = event + dot + timers[effect]
     targets = [renamed.get(name, name) for name in str(row.get("target") or "").split()]
     return {**values, **({"target": " ".join(targets)} if targets else {})}
 
@@ -230,15 +262,20 @@ def _list_features(
 ) -> dict[str, Counter[str]]:
     """What some states have, as texts without the names of states that may have been renamed."""
     unnamed = {name: "?" for name in chart.parts if name not in kept}
+    timers = {
+        timer: f"timer {number}"
+        for state in unnamed
+        for number, timer in enumerate(chart.timers.get(state, ()))
+    }
     features = {
         name: Counter(
-            f"{key}: {value}" for key, value in chart.list_own_values(name, unnamed).items() if value
+            f"{key}: {value}" for key, value in chart.list_own_values(name, unnamed, timers).items() if value
         )
         for name in names
     }
     for source, part in chart.parts.items():
         for row in part.rows:
-            text = encode_canonical_text(_list_row_values(row, unnamed))
+            text = encode_canonical_text(_list_row_values(row, unnamed, timers))
             if source in features:
                 features[source][f"row {text}"] += 1
             for target in str(row.get("target") or "").split():
@@ -257,10 +294,22 @@ def _measure_likeness(a: Counter[str], b: Counter[str]) -> float:
 
 
 class _Comparison:
-    def __init__(self, old: _ChartParts, new: _ChartParts, renamed: Mapping[str, str]) -> None:
-        self._old, self._new, self._renamed = old, new, renamed
+    def __init__(
+        self, old: _ChartParts, new: _ChartParts, renamed: Mapping[str, str], timers: Mapping[str, str]
+    ) -> None:
+        self._old, self._new, self._renamed, self._timers = old, new, renamed, timers
         self._old_names = {renamed.get(name, name): name for name in old.parts}
         """By new name: the old one."""
+
+    def compare_order(self, name: str | None = None) -> tuple[ValueChange, ...]:
+        """The states inside a state of the new chart, where those that both have stand in another order: it
+        is the order in which regions are entered. None: those of the chart itself."""
+        old_name = self._old_names.get(name) if name is not None else None
+        old = [self._renamed.get(child, child) for child in self._old.list_children(old_name)]
+        new = self._new.list_children(name)
+        texts = [", ".join(child for child in a if child in b) for a, b in ((old, new), (new, old))]
+        is_same = texts[0] == texts[1] or (name is not None and old_name is None)
+        return () if is_same else (ValueChange(name="order of states", old=texts[0], new=texts[1]),)
 
     def compare_states(self) -> Iterator[StateChange]:
         """The states that differ."""
@@ -271,8 +320,9 @@ class _Comparison:
                 yield StateChange(change="added", old=None, new=name, new_line=line, details=details)
                 continue
             details = _compare_values(
-                self._old.list_own_values(old_name, self._renamed), self._new.list_own_values(name, {})
-            )
+                self._old.list_own_values(old_name, self._renamed, self._timers),
+                self._new.list_own_values(name, {}),
+            ) + self.compare_order(name)
             if details or old_name != name:
                 yield StateChange(
                     change="renamed" if old_name != name else "changed",
@@ -298,8 +348,8 @@ class _Comparison:
         old_name = self._old_names.get(name)
         old_rows = self._old.parts[old_name].rows if old_name is not None else []
         new_rows = self._new.parts[name].rows if name in self._new.parts else []
-        old_values = [_list_row_values(row, self._renamed) for row in old_rows]
-        new_values = [_list_row_values(row, {}) for row in new_rows]
+        old_values = [_list_row_values(row, self._renamed, self._timers) for row in old_rows]
+        new_values = [_list_row_values(row, {}, {}) for row in new_rows]
         pairs = _pair_rows(old_values, new_values)
         changes: list[tuple[int, int, RowChange]] = []
         for old_index, new_index, is_in_place in pairs:

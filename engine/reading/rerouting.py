@@ -61,7 +61,8 @@ class Rerouting:
     """Replays conversations with another chart.
 
     Args:
-        renamed: by name of a state of the old chart: its name in the new one, where they differ.
+        renamed: by name of a state, or of a timer, of the old chart: its name in the new one, where they
+            differ.
         limits: limits of a turn that take the place of the recorded ones, by name.
 
     Raises:
@@ -155,7 +156,9 @@ class Rerouting:
         return "content" if old_work != new_work or ends[0] != ends[1] else None
 
     def _describe_path(self, one: Step, renamed: Mapping[str, str]) -> tuple[Any, ...]:
-        asks = [(e.id, e.name, e.result, renamed.get(e.state, e.state)) for e in one.effects]
+        asks = [
+            (e.id, renamed.get(e.name, e.name), e.result, renamed.get(e.state, e.state)) for e in one.effects
+        ]
         return (
             _list_states(one.target, renamed),
             asks,

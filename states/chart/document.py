@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,28 @@ _texts: dict[str, str] = {}
 def digest_declaration(declaration: Any) -> str:
     """SHA-256 of the declaration of an effect, `{kind: parameters}`, or of several by their names."""
     return hashlib.sha256(encode_canonical_text(declaration).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def list_state_timers(chart: Chart) -> dict[str, tuple[str, ...]]:
+    """By state: the timers that stand for its `after`, in the order of the chart.
+
+    In a chart that is resolved, and in a log, `after` is written out (`expand_deadlines`): as a declared
+    `wait` that is called after its state.
+    """
+    timers: dict[str, tuple[str, ...]] = {}
+    for name, body, _ in walk_states(chart):
+        enter = body.get("enter") or []
+        own = re.compile(rf"timer_{re.escape(name)}(_\d+)?")
+        names = tuple(
+            action
+            for action in (enter if isinstance(enter, list) else [enter])
+            if isinstance(action, str)
+            and own.fullmatch(action)
+            and "wait" in (chart.effects.get(action) or ())
+        )
+        if names:
+            timers[name] = names
+    return timers
 
 
 def walk_states(chart: Chart) -> Iterator[tuple[str, dict[str, Any], SourcePosition]]:

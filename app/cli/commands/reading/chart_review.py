@@ -211,7 +211,7 @@ def _replay(result: ChartReview, store: Store, prefixes: tuple[str, ...]) -> Way
     rerouting = Rerouting(
         result.old.chart,
         result.new.chart,
-        renamed=result.comparison.renamed,
+        renamed={**result.comparison.renamed, **result.comparison.renamed_timers},
         limits={change.name: getattr(result.new.limits, change.name) for change in result.limits},
     )
     every = list(store.list_conversations())
