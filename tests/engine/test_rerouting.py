@@ -74,7 +74,7 @@ def describe_step(record: ReadRecord, names: Mapping[str, str]) -> Any:
 
 
 def find_first_difference(old: MemoryStore, new: MemoryStore, comparison: ChartComparison) -> int | None:
-    """The number of the first record that two runs in the same world do not share; None where there is none."""
+    """The number of the first record that two runs in the same world do not share; None if they are equal."""
     names = {**comparison.renamed, **comparison.renamed_timers}
     left, right = (list(read_conversation(store, "c")) for store in (old, new))
     for a, b in zip(left, right, strict=False):

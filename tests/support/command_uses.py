@@ -74,6 +74,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("draw", "agent.yaml"),
     ("check", "agent.yaml", "--coverage"),
     ("diff", "a", "f"),
+    ("diff", "a", "full"),
+    ("diff", "a", "agent.yaml", "--format", "markdown"),
     ("prune", "--older-than", "1d"),
     *(("export", "a", "--format", form) for form in FORMATS),
     ("share", "a", "--yes"),
