@@ -13,7 +13,7 @@ All of this is for people. Which conversations go another way, replay says (`eng
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
@@ -107,7 +107,7 @@ def compare_charts(old: Chart, new: Chart) -> ChartComparison:
     """Compare two charts, `extends` resolved; comments and the spelling of the YAML say nothing."""
     before, after = _ChartParts(old), _ChartParts(new)
     renamed = _find_renamed(before, after)
-    timers = dict(_pair_timers(before, after, renamed))
+    timers = dict(pair_timers(old, new, renamed))
     comparison = _Comparison(before, after, renamed, timers)
     return ChartComparison(
         old=old,
@@ -121,10 +121,23 @@ def compare_charts(old: Chart, new: Chart) -> ChartComparison:
     )
 
 
-def _pair_timers(old: _ChartParts, new: _ChartParts, renamed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def pair_timers(old: Chart, new: Chart, renamed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The old and the new name of each timer that stands for `after` in a state that was renamed.
+
+    Args:
+        renamed: by old name of a state its new one.
+    """
+    old_timers, new_timers = list_state_timers(old), list_state_timers(new)
     for old_state, new_state in renamed.items():
-        own = zip(old.timers.get(old_state, ()), new.timers.get(new_state, ()), strict=False)
+        own = zip(old_timers.get(old_state, ()), new_timers.get(new_state, ()), strict=False)
         yield from ((a, b) for a, b in own if a != b)
+
+
+def suggest_renaming(old: Chart, new: Chart, states: Iterable[str]) -> str:
+    """What to write where a state is missing that was renamed: `--rename OLD=NEW`; empty where none was."""
+    renamed = _find_renamed(_ChartParts(old), _ChartParts(new))
+    pairs = [f"--rename {name}={renamed[name]}" for name in states if name in renamed]
+    return f"if it was renamed: {' '.join(pairs)}" if pairs else ""
 
 
 def _rename_keys(effects: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

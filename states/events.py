@@ -551,10 +551,15 @@ class EventDescriptor(Descriptor, frozen=True, kw_only=True):
 class Migrated(Configured, frozen=True, kw_only=True, tag="migrated"):
     """An open conversation goes on with another chart; the proof that it may was made before.
 
-    The chart takes over the configuration, the open effects, the results and the counters as they are.
+    The chart takes over the configuration, the open effects, the results and the counters as they are, under
+    other names where it calls states or timers otherwise.
     """
 
     TYPE: ClassVar[str] = "migrated"
+    renamed_states: dict[str, str] = msgspec.field(default_factory=dict)
+    """By name of a state or a history in the old chart: its name in this one."""
+    renamed_effects: dict[str, str] = msgspec.field(default_factory=dict)
+    """The same of the timers that stand for `after` in such states."""
 
 
 CONFIGURATION_TYPES = (Configured.TYPE, Migrated.TYPE)

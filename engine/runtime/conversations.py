@@ -48,7 +48,7 @@ from toolchart.tools.sources.source_digest import list_source_digests
 from toolchart.tools.whole_definition import digest_definition
 
 if TYPE_CHECKING:
-    pass
+    from toolchart.states.proofs.migration import MigrationReport
 
 
 Value = TypeVar("Value")
@@ -278,8 +278,13 @@ class Conversations:
         """Keep nothing in memory of a conversation that was deleted."""
         self._resting.drop(name)
 
-    async def record_migration(self, name: str, loaded_conversation: ReplayedConversation) -> None:
+    async def record_migration(
+        self, name: str, loaded_conversation: ReplayedConversation, report: MigrationReport
+    ) -> None:
         """Let an open conversation go on with this agent's chart; the proof that it may was made before.
+
+        Args:
+            report: the proof, with the names that differ.
 
         Raises:
             SpecError: a turn of the conversation runs here.
@@ -291,7 +296,13 @@ class Conversations:
         parts = structs.asdict(current) | {name: getattr(previous, name) for name in _LASTING}
         journal, snapshot = self._open_journal(name, loaded_conversation), loaded_conversation.snapshot
         driver = self._build_driver(name, None, snapshot, journal, self._machine)
-        driver.apply_event(Migrated(**parts))
+        driver.apply_event(
+            Migrated(
+                **parts,
+                renamed_states=dict(report.renamed_states),
+                renamed_effects=dict(report.renamed_effects),
+            )
+        )
         await journal.commit()
 
     def allow_settings(self, settings: Mapping[str, Any]) -> None:

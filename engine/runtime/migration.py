@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.specs.agent_costs import build_cost_finder
@@ -15,12 +17,13 @@ __all__ = ["Engine", "decide_migration", "migrate_conversation"]
 
 
 async def migrate_conversation(
-    engine: Engine, conversation: str, *, is_recorded: bool = False
+    engine: Engine, conversation: str, *, is_recorded: bool = False, renamed: Mapping[str, str] | None = None
 ) -> MigrationReport | None:
     """Prove that an open conversation may go on with the chart of an engine; record it where that is asked.
 
     Args:
         is_recorded: whether an approved migration is recorded as the event `migrated`.
+        renamed: by name of a state of the old chart: its name in the new one.
 
     Returns:
         The report; None where there is nothing to decide, because the next turn takes the new chart anyway or
@@ -36,20 +39,27 @@ async def migrate_conversation(
     report = check_migration(
         engine.chart,
         loaded_conversation.snapshot,
+        old=loaded_conversation.machine.chart,
+        renamed=renamed,
         unbounded=engine.spec.limits.unbounded,
         risky=may_ask(engine.spec, engine.chart, engine.tools.functions),
         find_agent_cost=build_cost_finder(engine.spec),
     )
     if report.is_approved and is_recorded:
-        await engine._conversations.record_migration(conversation, loaded_conversation)
+        await engine._conversations.record_migration(conversation, loaded_conversation, report)
     return report
 
 
-def decide_migration(store: Store, conversation: str, chart: Chart) -> MigrationReport | None:
+def decide_migration(
+    store: Store, conversation: str, chart: Chart, renamed: Mapping[str, str] | None = None
+) -> MigrationReport | None:
     """Prove that an open conversation may go on with a chart; nothing is written, and no agent is built.
 
     What only the agent says is taken on the safe side: its tools may need approval, each turn needs a bound,
     and what the agents cost that the chart runs does not count.
+
+    Args:
+        renamed: by name of a state of the old chart: its name in the new one.
 
     Returns:
         As `migrate_conversation`.
@@ -61,7 +71,11 @@ def decide_migration(store: Store, conversation: str, chart: Chart) -> Migration
     if not _needs_migration(loaded_conversation, chart):
         return None
     return check_migration(
-        chart, loaded_conversation.snapshot, risky=bool(loaded_conversation.configured.tools)
+        chart,
+        loaded_conversation.snapshot,
+        old=loaded_conversation.machine.chart,
+        renamed=renamed,
+        risky=bool(loaded_conversation.configured.tools),
     )
 
 

@@ -91,6 +91,7 @@ from toolchart.states.core.reduce import (
     open_turn,
     select_tools,
 )
+from toolchart.states.core.renaming import rename_parts
 from toolchart.states.core.requests import end_turn_by_core
 from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import Effect, EffectDescriptor
@@ -457,8 +458,10 @@ def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
 def _build_quiet_step(builder: SnapshotBuilder, before: Snapshot, event: Event) -> Step:
     """A step that asks for nothing and moves nothing."""
     builder.now = event.at or before.now
-    label = before.state
-    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, event=event)
+    snapshot = builder.build()
+    # `migrated` may bring other names of the states that are active.
+    target = snapshot.state if isinstance(event, Migrated) else before.state
+    return Step(snapshot=snapshot, effects=(), source=before.state, target=target, guards={}, event=event)
 
 
 def _require_turn_end(snapshot: Snapshot, event: str) -> None:
@@ -480,13 +483,14 @@ def _migrate(machine: Machine, snapshot: Snapshot, event: Migrated) -> Step:
     Raises:
         IllegalEvent: the chart does not have the states.
     """
-    builder = SnapshotBuilder.from_snapshot(snapshot)
+    renamed = rename_parts(snapshot, event.renamed_states, event.renamed_effects)
+    builder = SnapshotBuilder.from_snapshot(renamed)
     configure_conversation(builder, event)
     if snapshot.settings is not None:
         builder.offered_tools = select_tools(builder, snapshot.settings)
-    if snapshot.configuration is not None:
+    if renamed.configuration is not None:
         try:
-            builder.configuration = machine.restore_configuration(to_builtins(snapshot.configuration))
+            builder.configuration = machine.restore_configuration(to_builtins(renamed.configuration))
         except SpecError as error:
             raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(error.message,)) from None
     return _build_quiet_step(builder, snapshot, event)

@@ -48,6 +48,7 @@ CHANGES: dict[str, str] = {
     "too large": "split the chart: let `run_agent` run a part of it",
     "no such state": "keep the state, or migrate when the run has ended",
     "no such effect": "keep the effect in this state until the run has ended",
+    "other form": "let it be answered first, or keep the form until the run has ended",
     "no such result": "ask `RESULT.count >= 1` first in the guards that read the result",
     "undeclared": "say of the tool or function whether strangers write what it returns: `trust`",
     "dead rule": "write the name of a tool that the agent has, or delete the rule",

@@ -3,7 +3,8 @@
 A conversation may move if all of this holds:
 
 - its active states are a configuration of the new chart;
-- every open effect is asked for by the same state of the new chart, as the same kind with the same result;
+- every open effect is asked for by the same state of the new chart, as the same kind with the same result,
+  and what answers it has the same form: a person who was asked in the old form answers in it;
 - the results that the new chart takes for granted there have a value of its type;
 - explored from there, with the facts as they are, the new chart has no fault: every answer has a row, no
   turn hangs or ends without an answer;
@@ -14,20 +15,24 @@ Parts of the new chart that cannot be reached from there say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import to_builtins
 
+from toolchart.states.canonical_json import ABSENT, encode_canonical_text, find_json_differences
 from toolchart.states.chart.assigned_results import find_required_results
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart_comparison import pair_timers, suggest_renaming
 from toolchart.states.compiler import Facts, Move
 from toolchart.states.core.fact_rows import FactView
+from toolchart.states.core.renaming import rename_parts
 from toolchart.states.effects import Effect, RunAgent
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.machine import Machine, get_machine
-from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
+from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, get_result_schema
 from toolchart.states.proofs.check import find_problems
 from toolchart.states.proofs.exploration import explore_chart, explore_with_memory
 from toolchart.states.proofs.explored_states import (
@@ -56,6 +61,10 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the way; empty where it may move."""
     worst: WorstCase | None = None
     """The most that what is left of the turn, or one of the next turns, can cost."""
+    renamed_states: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By old name of a state or a history: the new one."""
+    renamed_effects: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The same of the timers that stand for `after` in such states."""
 
     @property
     def is_approved(self) -> bool:
@@ -67,6 +76,8 @@ def check_migration(
     chart: Chart,
     snapshot: Snapshot,
     *,
+    old: Chart,
+    renamed: Mapping[str, str] | None = None,
     unbounded: bool = False,
     risky: bool = False,
     find_agent_cost: FindAgentCost | None = None,
@@ -75,13 +86,26 @@ def check_migration(
 
     Args:
         snapshot: of the conversation; its run of the old chart is open.
+        old: the chart that it runs.
+        renamed: by name of a state or a history of the old chart: its name in the new one.
         unbounded: whether the agent spec of the new chart declares `unbounded: true`.
         risky: whether the agent has tools that need approval.
         find_agent_cost: as for `check`.
     """
     machine = get_machine(chart)
-    findings = tuple(_find_obstacles(chart, machine, snapshot))
-    report = MigrationReport(chart=chart.name, state=snapshot.state, findings=findings)
+    names = dict(renamed or {})
+    timers = dict(pair_timers(old, chart, names))
+    snapshot = rename_parts(snapshot, names, timers)
+    old_names = {name: old_name for old_name, name in timers.items()}
+    obstacles = [*_find_renaming_problems(chart, old, names)]
+    findings = tuple(obstacles or _find_obstacles(chart, machine, snapshot, old, old_names))
+    report = MigrationReport(
+        chart=chart.name,
+        state=snapshot.state,
+        findings=findings,
+        renamed_states=names,
+        renamed_effects=timers,
+    )
     if findings:
         return report
     limits = snapshot.limits
@@ -103,19 +127,50 @@ def _select_faults(findings: list[Finding], unbounded: bool) -> tuple[Finding, .
 # -- what must be there --------------------------------------------------------------------------
 
 
-def _find_obstacles(chart: Chart, machine: Machine, snapshot: Snapshot) -> Iterator[Finding]:
+def _find_renaming_problems(chart: Chart, old: Chart, renamed: Mapping[str, str]) -> Iterator[Finding]:
+    """Names that do not fit the charts."""
+    for old_name, name in renamed.items():
+        for side, own, words in ((old, old_name, "runs"), (chart, name, "would run")):
+            names = [*list_state_names(side)]
+            if own not in names:
+                message = f"the chart that the conversation {words} has no state {own!r}"
+                yield Finding(
+                    kind="no such state", state=own, message=message, change=suggest_name(own, names)
+                )
+    for name, count in Counter(renamed.values()).items():
+        if count > 1:
+            message = f"{count} states are to be called {name!r}"
+            yield Finding(kind="no such state", state=name, message=message)
+
+
+def list_state_names(chart: Chart) -> Iterator[str]:
+    """The names of the states of a chart, those of its histories too."""
+    for name, body, _ in walk_states(chart):
+        yield name
+        yield from map(str, body.get("history") or {})
+
+
+def _find_obstacles(
+    chart: Chart, machine: Machine, snapshot: Snapshot, old: Chart, old_names: Mapping[str, str]
+) -> Iterator[Finding]:
     """What the new chart lacks of the state of a conversation."""
     configuration = snapshot.configuration
     assert configuration is not None, "an open conversation has a configuration"
     problem = _find_configuration_problem(chart, configuration)
     if problem is not None:
-        yield Finding(kind="no such state", state=configuration.label, message=problem)
+        change = suggest_renaming(old, chart, configuration.states)
+        yield Finding(kind="no such state", state=configuration.label, message=problem, change=change)
         return
     for effect in snapshot.open_effects:
         problem = _find_effect_problem(chart, effect)
         if problem is not None:
             line = find_finding_line(chart, effect.state)
             yield Finding(kind="no such effect", state=effect.state, line=line, message=problem)
+            continue
+        difference = _find_form_difference(chart, effect, old, old_names)
+        if difference:
+            line = find_finding_line(chart, effect.state)
+            yield Finding(kind="other form", state=effect.state, line=line, message=difference)
     facts = FactView(snapshot)
     for name, required_facts in find_required_results(chart, configuration.states).items():
         problem = _find_result_problem(name, required_facts, snapshot, facts)
@@ -158,6 +213,50 @@ def _find_effect_problem(chart: Chart, effect: Effect) -> str | None:
     if (row.kind or row.name, row.result) != (effect.kind or effect.name, effect.result):
         return f"the effect {effect.name!r} is open, and there it has another kind or another result"
     return None
+
+
+def _find_form_difference(chart: Chart, effect: Effect, old: Chart, old_names: Mapping[str, str]) -> str:
+    """How the answer that an open effect waits for differs from what the new chart expects; empty where it
+    does not. Guards read fields of the new form, and the answer comes in the old one."""
+    before = get_result_schema(old.vocabulary.find_effect(old_names.get(effect.name, effect.name)))
+    after = get_result_schema(chart.vocabulary.find_effect(effect.name))
+    differences = list(find_json_differences(strip_annotations(before), strip_annotations(after)))
+    if not differences:
+        return ""
+    pointer, was, is_now = differences[0]
+    more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+    texts = [encode_canonical_text(value) if value is not ABSENT else "nothing" for value in (was, is_now)]
+    return (
+        f"the effect {effect.name!r} is open, and its answer has another form there: "
+        f"{pointer or '/'} was {texts[0]} and is {texts[1]}{more}"
+    )
+
+
+_ANNOTATIONS = frozenset(("title", "description", "examples", "$comment", "deprecated"))
+"""Keywords of JSON Schema that change what is shown, and not what fits."""
+
+_NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+"""Keywords whose keys are names, so that a field may be called `title`."""
+
+_VALUES = frozenset(("enum", "const", "default"))
+"""Keywords that hold values, and no schema."""
+
+
+def strip_annotations(schema: Any) -> Any:
+    """A JSON Schema without what only describes."""
+    if isinstance(schema, list):
+        return [strip_annotations(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    stripped: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            stripped[key] = {name: strip_annotations(item) for name, item in value.items()}
+        elif key in _VALUES:
+            stripped[key] = value
+        elif key not in _ANNOTATIONS:
+            stripped[key] = strip_annotations(value)
+    return stripped
 
 
 def _find_result_problem(

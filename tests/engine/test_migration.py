@@ -21,12 +21,13 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
+from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Limits, Migrated, TurnStarted, UserSaid
+from toolchart.states.events import Limits, Migrated, Settings, TurnStarted, UserSaid
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import check
-from toolchart.states.proofs.migration import MigrationReport
+from toolchart.states.proofs.migration import MigrationReport, check_migration
 from toolchart.states.snapshot import ENDED_BY_CORE, Snapshot
 from toolchart.testing.counterexamples.search import RunSearch, SearchNode, compute_distances
 from toolchart.testing.manual_turn import ManualTurn
@@ -34,7 +35,7 @@ from toolchart.testing.manual_turn import ManualTurn
 LEFT_OUT = ("agent", "agents", "handoff")
 """Children have logs of their own, and a log that is cut off would have to be cut together with theirs."""
 
-OBSTACLES = {"no such state", "no such effect", "no such result"}
+OBSTACLES = {"no such state", "no such effect", "no such result", "other form"}
 MAX_STARTS = 60
 WORLDS = choose_count(short=30, long=300)
 
@@ -198,3 +199,50 @@ def test_approved_migrations_end_and_refused_ones_have_a_reason() -> None:
     assert results["refused"] > count // 20
     # A world that goes on by chance does not reach every fault; such refusals are no proof of one.
     assert results["not shown"] * 20 <= results["refused"], results
+
+
+OTHER_FORMS = (
+    ("call_model", {"prompt": "p", "schema": None}),
+    ("call_function", {"function": "work", "schema": None}),
+    ("run_agent", {"handler": "model", "schema": None}),
+    ("ask_person", {"question": "q", "form": None}),
+)
+
+
+@pytest.mark.parametrize(("kind", "parameters"), OTHER_FORMS, ids=[kind for kind, _ in OTHER_FORMS])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_whatever_is_open_is_answered_in_the_form_that_was_asked_for(
+    kind: str, parameters: dict[str, Any], is_same: bool
+) -> None:
+    """A reply, a result, a child's answer and a form that come in the old schema are no value of the new one:
+    refused for every kind of effect, and only where the schema differs."""
+
+    def build(name: str) -> Chart:
+        key = "form" if "form" in parameters else "schema"
+        fields = {name: {"type": "integer", "minimum": 0, "maximum": 9}}
+        schema = {"type": "object", "required": [name], "properties": fields}
+        events = {"call_model": "replied", "call_function": "returned"}
+        answer = events.get(kind, "agent_finished" if kind == "run_agent" else "answered")
+        others = {"call_model": "failed", "call_function": "failed", "run_agent": "agent_failed"}
+        rows = [
+            {"event": answer, "target": "done", "cond": "value.count > 5"},
+            {"event": answer, "target": "done"},
+            {"event": "cancelled", "target": "done"},
+        ]
+        rows += [{"event": others[kind], "target": "done"}] if kind in others else []
+        states = {
+            "working": {"initial": True, "enter": "do", "transitions": rows},
+            "done": {"final": True, "enter": "tell"},
+        }
+        declared = {"do": {kind: {**parameters, key: schema, "as": "value"}}, "tell": {"answer": "done"}}
+        return make_chart({"name": "c", "states": states, "effects": declared})
+
+    old, new = build("first"), build("first" if is_same else "second")
+    settings = Settings(service="s", provider="scripted", model="m")
+    turn, _ = ManualTurn.start(get_machine(old), old).apply_event(
+        TurnStarted(message="go", settings=settings)
+    )
+    assert [effect.name for effect in turn.open_effects] == ["do"]
+    report = check_migration(new, turn.snapshot, old=old)
+    kinds = {finding.kind for finding in report.findings}
+    assert ("other form" in kinds) is not is_same
