@@ -243,7 +243,7 @@ def format_edge(edge: Edge) -> str:
     target = "(stays)" if edge.stays else " ".join(edge.targets) + (" (re-enters)" if edge.reenters else "")
     guard = f" [{edge.guard}]" if edge.guard else ""
     effects = f" / {', '.join(edge.effects)}" if edge.effects else ""
-    return f"{edge.event or '(at once)'}{guard} → {target}{effects}"
+    return f"{edge.event_text or '(at once)'}{guard} → {target}{effects}"
 
 
 def _format_effect(change: EffectChange) -> str:

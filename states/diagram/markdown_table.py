@@ -39,7 +39,7 @@ def _build_cells(diagram: Diagram, edge: Edge, nodes_by_id: Mapping[str, Node]) 
     cells = [
         edge.mark + format_code(edge.source),
         str(edge.order) if edge.order else "",
-        format_code(edge.event) if edge.event else "",
+        format_code(edge.event_text) if edge.event_text else "",
         format_code(edge.guard) if edge.guard else "",
         _format_target(edge),
         _format_effects(effects),

@@ -8,10 +8,13 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from toolchart.states.chart.document import Chart
+from toolchart.states.chart.document import Chart, list_state_timers
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.diagram.effect_kinds import EffectBadge, list_badges
+from toolchart.states.flows.parameters import WaitParameters
+from toolchart.states.flows.times import describe_time
 
 Change = Literal["", "added", "removed", "changed"]
 """How a part of a chart differs from that of another chart; empty where it does not."""
@@ -67,6 +70,13 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """Which row of its state is tried first, second, ... for its event; 0 where order does not decide."""
     internal: bool = False
     change: Change = ""
+    timer: str = ""
+    """What is shown in place of the event that a timer brings: `after 30 d`."""
+
+    @property
+    def event_text(self) -> str | None:
+        """What is shown for the event."""
+        return self.timer or self.event
 
     @property
     def mark(self) -> str:
@@ -88,7 +98,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
         """`(order) event [guard] (stays) / effects`, in one line; `(re-enters)` in place of `(stays)`."""
         parts = [
             f"({self.order})" if self.order else "",
-            self.event or "",
+            self.event_text or "",
             f"[{self.guard}]" if self.guard else "",
             "(stays)" if self.stays else "(re-enters)" if self.reenters else "",
         ]
@@ -140,7 +150,7 @@ class Diagram(msgspec.Struct, frozen=True, kw_only=True):
 def build_diagram(chart: Chart, overlay: Overlay | None = None) -> Diagram:
     """The model of a chart, with an optional overlay."""
     edges: list[Edge] = []
-    nodes = _build_nodes(chart.document["states"], edges, chart.vocabulary)
+    nodes = _build_nodes(chart.document["states"], edges, chart.vocabulary, _list_timers(chart))
     return Diagram(chart=chart, nodes=nodes, edges=tuple(edges), overlay=overlay)
 
 
@@ -152,23 +162,34 @@ def iterate_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _build_nodes(
-    states: Mapping[str, Any], edges: list[Edge], vocabulary: Vocabulary, *, parallel: bool = False
+    states: Mapping[str, Any],
+    edges: list[Edge],
+    vocabulary: Vocabulary,
+    timers: Mapping[str, TimerText],
+    *,
+    parallel: bool = False,
 ) -> tuple[Node, ...]:
     # Without a marked initial state the first one is entered. A parallel state enters all its regions.
     has_initial = parallel or any((body or {}).get("initial") for body in states.values())
     return tuple(
-        _build_node(name, body or {}, edges, vocabulary, first=index == 0 and not has_initial)
+        _build_node(name, body or {}, edges, vocabulary, timers, first=index == 0 and not has_initial)
         for index, (name, body) in enumerate(states.items())
     )
 
 
 def _build_node(
-    name: str, body: Mapping[str, Any], edges: list[Edge], vocabulary: Vocabulary, *, first: bool = False
+    name: str,
+    body: Mapping[str, Any],
+    edges: list[Edge],
+    vocabulary: Vocabulary,
+    timers: Mapping[str, TimerText],
+    *,
+    first: bool = False,
 ) -> Node:
-    edges.extend(_build_edges(name, body.get("transitions") or ()))
+    edges.extend(_build_edges(name, body.get("transitions") or (), timers))
     history_states = body.get("history") or {}
     for history, history_body in history_states.items():
-        edges.extend(_build_edges(history, (history_body or {}).get("transitions") or ()))
+        edges.extend(_build_edges(history, (history_body or {}).get("transitions") or (), timers))
     history_nodes = tuple(
         Node(id=history, history=(history_body or {}).get("type", "shallow"))
         for history, history_body in history_states.items()
@@ -178,17 +199,58 @@ def _build_node(
         initial=bool(body.get("initial")) or first,
         final=bool(body.get("final")),
         parallel=bool(body.get("parallel")),
-        enter=_format_actions(body.get("enter")),
-        exit=_format_actions(body.get("exit")),
-        badges=list_badges(body.get("enter"), vocabulary),
+        enter=_format_actions(body.get("enter"), timers),
+        exit=_format_actions(body.get("exit"), timers),
+        badges=tuple(
+            replace(badge, label=timers[badge.label].name if badge.label in timers else badge.label)
+            for badge in list_badges(body.get("enter"), vocabulary)
+        ),
         children=_build_nodes(
-            body.get("states") or {}, edges, vocabulary, parallel=bool(body.get("parallel"))
+            body.get("states") or {}, edges, vocabulary, timers, parallel=bool(body.get("parallel"))
         )
         + history_nodes,
     )
 
 
-def _build_edges(source: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Edge]:
+class TimerText(msgspec.Struct, frozen=True, kw_only=True):
+    """How a declared `wait` is shown."""
+
+    name: str
+    """Where it is asked for: `30 d`, or `pause 30 d`."""
+    event: str
+    """When it is over: `after 30 d`, or `after 30 d (pause)`."""
+
+
+def _list_timers(chart: Chart) -> dict[str, TimerText]:
+    """The declared timers of a chart. One that stands for `after` of a state has no name of its own."""
+    own = {timer for timers in list_state_timers(chart).values() for timer in timers}
+    texts: dict[str, TimerText] = {}
+    for row in chart.vocabulary.declared.values():
+        if isinstance(row.parameters, WaitParameters):
+            text = describe_time(row.parameters.time)
+            time = text.removeprefix("after ")
+            texts[row.name] = (
+                TimerText(name=time, event=text)
+                if row.name in own
+                else TimerText(name=f"{row.name} {time}", event=f"{text} ({row.name})")
+            )
+    return texts
+
+
+def _describe_timer(event: str | None, timers: Mapping[str, TimerText]) -> str:
+    """What to show for the events of a row, where a declared timer brings one; else empty."""
+    if event is None or "elapsed." not in event:
+        return ""
+    words = [(word, *word.partition(".")) for word in event.split()]
+    return " ".join(
+        timers[effect].event if name == "elapsed" and effect in timers else word
+        for word, name, _, effect in words
+    )
+
+
+def _build_edges(
+    source: str, rows: Sequence[Mapping[str, Any]], timers: Mapping[str, TimerText]
+) -> Iterator[Edge]:
     """The edges of one state, with their order."""
     guarded_rows = [
         GuardedRow(events=tuple(str(row.get("event") or "").split()), guard=_read_guard(row)) for row in rows
@@ -200,8 +262,9 @@ def _build_edges(source: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Edg
             source=source,
             targets=tuple(str(row.get("target") or "").split()),
             event=row.get("event"),
+            timer=_describe_timer(row.get("event"), timers),
             guard=guarded_row.guard,
-            effects=tuple(text for action in actions for text in _format_actions(action)),
+            effects=tuple(text for action in actions for text in _format_actions(action, timers)),
             row=index,
             order=number,
             internal=bool(row.get("internal")),
@@ -226,10 +289,17 @@ def _to_list(value: Any) -> list[str]:
     return [] if not value else [value] if isinstance(value, str) else list(value)
 
 
-def _format_actions(value: Any) -> tuple[str, ...]:
-    """Actions as text: effects by name, `raise` and `if` with their argument."""
+def _format_actions(value: Any, timers: Mapping[str, TimerText]) -> tuple[str, ...]:
+    """Actions as text: effects by name, timers by their time, `raise` and `if` with their argument."""
     entries = value if isinstance(value, list) else [value] if value else []
-    return tuple(entry if isinstance(entry, str) else _format_action(entry) for entry in entries)
+    return tuple(
+        _format_action(entry)
+        if not isinstance(entry, str)
+        else timers[entry].name
+        if entry in timers
+        else entry
+        for entry in entries
+    )
 
 
 def _format_action(action: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Ite
             target = _format_target(edge)
             effects_text = f" / {', '.join(edge.effects)}" if edge.effects else ""
             count = diagram.format_count(edge)
-            event = edge.event or "(at once)"
+            event = edge.event_text or "(at once)"
             yield make_visible(f"{edge.mark}{order}{event} {characters.arrow} {target}{effects_text}{count}")
             if edge.guard:
                 yield make_visible(f"    if {edge.guard}")

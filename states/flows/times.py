@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = r"\d+(?:\.\d+)?(?:ms|s|m|h|d|w)"
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
 _TIME_OF_DAY = re.compile(r"(?:[01]\d|2[0-3]):\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\d{2})?", re.ASCII)
 
@@ -30,8 +31,7 @@ def parse_duration(text: str | float) -> float | None:
         return float(text) if 0 <= text < 1e10 else None
     if not _DURATION.fullmatch(text.strip()):
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
-    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PARTS.findall(text))
     return seconds if seconds < 1e10 else None
 
 
@@ -40,6 +40,22 @@ def is_time(text: str | float) -> bool:
     return parse_duration(text) is not None or (
         isinstance(text, str) and _find_moment(text, _MONDAY) is not None
     )
+
+
+def describe_time(text: str | float) -> str:
+    """When a timer is over, in words.
+
+    >>> describe_time("30d"), describe_time("1h30m"), describe_time(2.5), describe_time("17:00")
+    ('after 30 d', 'after 1 h 30 m', 'after 2.5 s', 'at 17:00')
+
+    Args:
+        text: passes `is_time`.
+    """
+    if isinstance(text, int | float):
+        return f"after {text:g} s"
+    if parse_duration(text) is not None:
+        return f"after {' '.join(' '.join(part) for part in _PARTS.findall(text))}"
+    return f"{'on' if '-' in text.split('T')[0] else 'at'} {text.strip()}"
 
 
 def compute_wait(text: str | float, now: str) -> tuple[float, str]:

@@ -11,6 +11,7 @@ from diagram_formats import TEXT_DIAGRAMS
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.diagram import Overlay, build_diagram, draw
 from toolchart.states.diagram.model import Edge, Node
+from toolchart.states.flows.times import describe_time
 
 CHART = parse_chart(
     textwrap.dedent(
@@ -193,3 +194,57 @@ def test_reserved_words_of_mermaid_are_not_ids(word: str) -> None:
     assert f"{word}__ --> outer: replied" in lines
     assert f"class {word}__ visited" in lines
     assert "class outer visited" not in lines
+
+
+TIMED = {
+    "name": "timed",
+    "states": {
+        "asking": {
+            "initial": True,
+            "enter": "ask",
+            "after": {"30d": "told", "17:00": {"target": "told"}, "2027-01-31": {"target": "told"}},
+            "transitions": [{"event": "answered cancelled", "target": "pausing"}],
+        },
+        "pausing": {
+            "enter": "pause",
+            "transitions": [{"event": "elapsed.pause cancelled", "target": "told"}],
+        },
+        "told": {"final": True, "enter": "tell"},
+    },
+    "effects": {
+        "ask": {"ask_person": {"question": "Go?"}},
+        "pause": {"wait": "1h30m"},
+        "tell": {"answer": "done"},
+    },
+}
+
+
+@pytest.mark.parametrize("form", [*TEXT_DIAGRAMS, "svg"])
+def test_a_timer_is_drawn_by_its_time(form: str) -> None:
+    """`after` is drawn as the time that it names, in the state and at its row, and not by the name of the
+    timer that stands for it; a declared timer has its name beside the time."""
+    if form == "yaml":
+        return
+    drawing = draw(make_chart(TIMED), form)
+    text = (drawing.decode() if isinstance(drawing, bytes) else drawing).replace("#58;", ":")
+    text = re.sub(r"<[^>]+>|\\n", " ", text)
+    for words in ("after 30 d", "at 17:00", "on 2027-01-31", "after 1 h 30 m", "pause 1 h 30 m"):
+        assert words in re.sub(r"\s+", " ", text), words
+    assert "timer_asking" not in text
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (45, "after 45 s"),
+        (0.5, "after 0.5 s"),
+        ("90s", "after 90 s"),
+        ("1h30m", "after 1 h 30 m"),
+        ("1.5d", "after 1.5 d"),
+        ("17:00+02:00", "at 17:00+02:00"),
+        ("2027-01-31T09:00Z", "on 2027-01-31T09:00Z"),
+    ],
+)
+def test_a_time_in_words(time: str | float, text: str) -> None:
+    """A duration is `after`, a time of day `at`, a date `on`, with the units as they were written."""
+    assert describe_time(time) == text

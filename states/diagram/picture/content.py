@@ -116,7 +116,7 @@ def _format_count(diagram: Diagram, edge: Edge) -> str:
 
 
 def _describe_event(edge: Edge) -> str:
-    event = edge.event or ("(at once)" if edge.guard or edge.order else "")
+    event = edge.event_text or ("(at once)" if edge.guard or edge.order else "")
     return f"{event} (re-enters)" if edge.reenters else event
 
 
