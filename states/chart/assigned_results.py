@@ -58,9 +58,14 @@ def check_assigned_results(chart: Chart) -> None:
                 reader.check_actions(row.body.get(slot), available_results, (*row.position, slot))
 
 
+def find_assigned_results(chart: Chart) -> dict[str, Names]:
+    """By state: the results that have a value wherever it is active."""
+    return _compute_assigned_results(chart, _StateTree(chart))
+
+
 def find_required_results(chart: Chart, states: Iterable[str]) -> dict[str, tuple[Fact, ...]]:
     """The results that a chart takes for granted in these states, each with the facts of its values."""
-    assigned = _compute_assigned_results(chart, _StateTree(chart))
+    assigned = find_assigned_results(chart)
     names = {name for state in states for name in assigned[state]}
     facts = [fact for fact in chart.vocabulary.result_facts.values() if fact.changes == VALUE_FACTS]
     return {

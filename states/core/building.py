@@ -302,7 +302,8 @@ def build_function_call(
         kind="call_function",
         result=parameters.result,
         function=parameters.function,
-        arguments=fill_value(parameters.arguments, build_template_reader(builder)),
+        # A result that is not there yet is an empty text, in an argument as in a prompt.
+        arguments=fill_value(parameters.arguments, build_template_reader(builder, missing="")),
         schema=parameters.schema,
         idempotent=parameters.idempotent,
     )

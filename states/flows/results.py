@@ -88,37 +88,44 @@ def _has_content(content: Any) -> bool:
     return bool(content.strip()) if isinstance(content, str) else content is not None
 
 
-def build_template_reader(snapshot: SnapshotFields, item: Any = None) -> Callable[[str], Any]:
-    """A function that returns the value of a dotted name in a template, or None.
+def build_template_reader(
+    snapshot: SnapshotFields, item: Any = None, missing: Any = None
+) -> Callable[[str], Any]:
+    """A function that returns the value of a dotted name in a template.
 
     Args:
         item: the value of `{{item}}`.
+        missing: returned for a name that has no value. A value that is null is there.
     """
 
     def read_name(path: str) -> Any:
         name, _, rest = path.partition(".")
         if name in snapshot.results:
-            return _read_result(snapshot, name, rest)
+            return _read_result(snapshot, name, rest, missing)
         if name == "user_message":
             return snapshot.user_message
         if name == "item":
-            return look_up_variable({"item": item}, path)
-        return look_up_variable(snapshot.variables, path)
+            return look_up_variable({"item": item}, path, missing)
+        return look_up_variable(snapshot.variables, path, missing)
 
     return read_name
 
 
-def _read_result(snapshot: SnapshotFields, name: str, field: str) -> Any:
+def _read_result(snapshot: SnapshotFields, name: str, field: str, missing: Any) -> Any:
     result = snapshot.results[name]
     value = result.value
     if not field:
-        is_text = value is not None and value.keys() == {"content"}
-        return value["content"] if value is not None and is_text else value
+        if value is None:
+            return missing
+        return value["content"] if value.keys() == {"content"} else value
     if value is not None and field not in COUNTERS:
-        field_value = look_up_variable(value, field)
-        if field_value is not None:
+        field_value = look_up_variable(value, field, _NO_VALUE)
+        if field_value is not _NO_VALUE and (field_value is not None or field not in RESERVED_FIELDS):
             return field_value
-    return read_result_fact(f"{name}.{field}", snapshot) if field in RESERVED_FIELDS else None
+    return read_result_fact(f"{name}.{field}", snapshot) if field in RESERVED_FIELDS else missing
+
+
+_NO_VALUE = object()
 
 
 # -- changing ------------------------------------------------------------------------------------

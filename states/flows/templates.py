@@ -38,8 +38,12 @@ def list_template_variables(template: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_SLOT.findall(template)))
 
 
-def look_up_variable(variables: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path, or None; a key that is the whole path has precedence."""
+def look_up_variable(variables: Mapping[str, Any], path: str, missing: Any = None) -> Any:
+    """The value at a dotted path; a key that is the whole path has precedence.
+
+    Args:
+        missing: returned where there is no such value.
+    """
     if path in variables:
         return variables[path]
     current: Any = variables
@@ -49,7 +53,7 @@ def look_up_variable(variables: Mapping[str, Any], path: str) -> Any:
         elif isinstance(current, (list, tuple)) and is_whole_number(part) and int(part) < len(current):
             current = current[int(part)]
         else:
-            return None
+            return missing
     return current
 
 

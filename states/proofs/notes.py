@@ -1,7 +1,8 @@
 """Notes of `check`: what is not a fault and still good to know about a chart.
 
 There are five: rows whose order matters, rows whose event never arrives, states that do not handle a
-cancellation or what the user says meanwhile, and templates that name what does not exist.
+cancellation or what the user says meanwhile, and templates that name what does not exist, or may not be there
+where a function gets it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
 
+from toolchart.states.chart.assigned_results import find_assigned_results
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import reads_configuration
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
+from toolchart.states.flows.parameters import FunctionParameters
 from toolchart.states.flows.results import RESERVED_FIELDS
-from toolchart.states.flows.templates import list_template_variables
+from toolchart.states.flows.templates import find_slot, list_template_variables
 from toolchart.states.proofs.bounds.costs import get_result_schema
 from toolchart.states.proofs.exploration import merge_truths
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect, is_agent_list
@@ -239,6 +242,29 @@ def find_template_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Findi
                     state=asking_states.get(row.name, row.name),
                     line=chart.find_line(("effects", row.name)),
                     message=f"the effect {row.name!r} reads {{{{{name}}}}}: {problem}",
+                )
+    yield from _find_empty_arguments(chart, asking_states)
+
+
+def _find_empty_arguments(chart: Chart, asking_states: Mapping[str, str]) -> Iterator[Finding]:
+    """A note for each argument of a function that is a result which may not be there yet. In a prompt an
+    empty text is what its author expects; a function may want a number."""
+    assigned = find_assigned_results(chart)
+    results = chart.vocabulary.result_names
+    for row in chart.vocabulary.declared.values():
+        if not isinstance(row.parameters, FunctionParameters) or row.name not in asking_states:
+            continue
+        state = asking_states[row.name]
+        for argument, value in row.parameters.arguments.items():
+            slot = find_slot(value) if isinstance(value, str) else None
+            name, _, field = (slot or "").partition(".")
+            if name in results and name not in assigned[state] and field not in RESERVED_FIELDS:
+                yield Finding(
+                    kind="template",
+                    state=state,
+                    line=chart.find_line(("effects", row.name)),
+                    message=f"the argument {argument!r} of {row.name!r} is an empty text where the result "
+                    f"{name!r} has no value, and {state!r} can be reached without one",
                 )
 
 

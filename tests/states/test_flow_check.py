@@ -399,6 +399,39 @@ def test_templates_may_name_variables_and_every_field() -> None:
     assert "template" not in {note.kind for note in check_document(document).notes}
 
 
+@pytest.mark.parametrize(
+    ("argument", "is_noted"),
+    [
+        ("{{verdict.score}}", True),
+        ("{{verdict}}", True),
+        ("{{draft}}", False),
+        ("{{verdict.count}}", False),
+        ("scored {{verdict.score}}", False),
+        ("{{user_message}}", False),
+    ],
+)
+def test_an_argument_that_may_not_be_there_gives_a_note(argument: str, is_noted: bool) -> None:
+    """A function that gets a result as its argument before that result has a value gets an empty text, and
+    may want a number: a note says where. What has a value on every way there gives none."""
+    document = make_editor()
+    document["effects"]["judge_draft"] = {
+        "call_function": {
+            "function": "judge",
+            "as": "verdict",
+            "schema": document["effects"]["judge_draft"]["call_model"]["schema"],
+            "arguments": {"score": argument},
+        }
+    }
+    document["states"]["judging"]["transitions"] = [
+        {**row, "event": row["event"].replace("replied", "returned")}
+        for row in document["states"]["judging"]["transitions"]
+    ]
+    notes = [note.message for note in check_document(document).notes if note.kind == "template"]
+    assert ["the argument 'score' of 'judge_draft' is an empty text" in note for note in notes] == (
+        [True] if is_noted else []
+    )
+
+
 # -- cycles that answer items --------------------------------------------------------------------
 
 

@@ -307,3 +307,26 @@ def test_untyped_functions_work_without_facts() -> None:
 
     with pytest.raises(SpecError, match=r"stats\.words"):
         make_engine(untyped, {"text": "x"})
+
+
+@effect
+def describe_values(text: Any, field: Any, variable: Any, null: Any, mixed: str) -> Stats:
+    """Say which values came."""
+    return Stats(words=9, first=json.dumps([text, field, variable, null, mixed]))
+
+
+def test_a_result_that_is_not_there_yet_is_an_empty_text() -> None:
+    """An argument that is a result, a field of one, or a variable without a value is an empty text, as in a
+    prompt. A value that is null stays null."""
+    arguments = {
+        "text": "{{stats}}",
+        "field": "{{stats.first}}",
+        "variable": "{{nobody_gave_it}}",
+        "null": "{{given.nothing}}",
+        "mixed": "<{{stats.first}}>",
+    }
+    with make_engine(describe_values, arguments) as engine:
+        engine.run("go", conversation="c", variables={"given": {"nothing": None}})
+        events = [step.record.event for step in replay_conversation(engine.store, "c")]
+    (returned,) = [event for event in events if event["type"] == "returned"]
+    assert json.loads(returned["value"]["first"]) == ["", "", "", None, "<>"]
