@@ -349,6 +349,8 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     """For a declared effect: the name under which its result is kept; empty where none is."""
     result_facts: tuple[Any, ...] = ()
     """For a declared effect with a result: the facts of the result, each a `Fact` with a dotted name."""
+    reducers: Any = None
+    """For a declared effect whose values over several rounds become one: its `Reducers`."""
     templates: tuple[str, ...] = ()
     """For a declared effect: every template among its parameters."""
     list_source: str = ""

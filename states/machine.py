@@ -110,6 +110,8 @@ class Machine:
 
         self.chart = chart
         self.vocabulary = chart.vocabulary
+        self.reducers = chart.vocabulary.reducers
+        """How the values of results over several rounds become one, by their names."""
         self._guards = GuardTable()
         self._class = compile_chart(chart, self._guards)
         self._states_by_id = {state.id: state for state in self._class.states_map.values()}

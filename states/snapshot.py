@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import astuple, force_setattr
@@ -19,6 +19,9 @@ from toolchart.states.effects import Effect
 from toolchart.states.events import Failed, Limits, Outcome, Ruling, Settings, Texts
 from toolchart.states.message_list import MessageList, OfferedTools, PersistentList, ShownMessages
 from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
+
+if TYPE_CHECKING:
+    from toolchart.states.flows.reducers import Reducers
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -209,6 +212,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Text of the newest reply where it broke its output schema."""
     items: dict[str, Any] = {}
     """Of a `for_each` that is open: what was answered so far, by the index of the item."""
+    left_out: int = 0
+    """Entries and sums that the bounds of its reducers have cut."""
 
 
 class TrackedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -380,6 +385,8 @@ class SnapshotBuilder(SnapshotFields):
     """Where the text of each message stands that this step has added."""
     given_call_ids: tuple[str, ...] = ()
     """The ids of the calls of this step's reply, where the core has given other ones."""
+    reducers: Mapping[str, Reducers] = msgspec.field(default_factory=dict)
+    """Of the chart, by the names of results."""
     closed_call_ids: set[str] = msgspec.field(default_factory=set)
     """Calls that the core, and no event, has given their outcome in this step."""
 

@@ -45,6 +45,10 @@ class Vocabulary:
             for fact in row.result_facts:
                 self._facts[fact.name] = _merge_facts(self._facts.get(fact.name), fact)
         self._host_facts = _build_host_facts(self.declared.values())
+        self.reducers: dict[str, Any] = {
+            row.result: row.reducers for row in self.declared.values() if row.reducers
+        }
+        """The `Reducers` of results, by their names."""
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -206,12 +210,15 @@ def _check_results(declared: Mapping[str, EffectDescriptor], located: LocatedDoc
                 raise_error(
                     located, position, f"{result!r} cannot name a result: it is {meaning}", "use another noun"
                 )
-        form = [(fact.name, fact.type, fact.words, fact.minimum, fact.maximum) for fact in row.result_facts]
+        form: list[Any] = [
+            (fact.name, fact.type, fact.words, fact.minimum, fact.maximum) for fact in row.result_facts
+        ]
+        form.append(row.reducers)
         first, first_form = facts_by_result.setdefault(result, (name, form))
         if first_form != form:
             raise_error(
                 located,
                 position,
                 f"the effects {first!r} and {name!r} bring the result {result!r} in different forms",
-                "give them the same schema, or two names",
+                "give them the same schema, `append` and `add`, or two names",
             )

@@ -52,7 +52,8 @@ from toolchart.states.flows.parameters import (
     iterate_templates,
     read_parameters,
 )
-from toolchart.states.flows.results import has_open_items
+from toolchart.states.flows.reducers import declare_reducers
+from toolchart.states.flows.results import has_open_items, keep_finished_items
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.starts import list_agent_starts, list_call_starts, list_function_starts, list_no_starts
 from toolchart.states.vocabulary import find_effect
@@ -81,6 +82,7 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
             ("tools",),
             "leave `as` out, or use `run_agent`",
         )
+    reducers = declare_reducers(parameters, parameters.schema)
     return _declare(
         "call_model",
         name,
@@ -90,8 +92,9 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(
-            parameters.result, name, ("replied",), ("failed",), parameters.schema
+            parameters.result, name, ("replied",), ("failed",), parameters.schema, reducers
         ),
+        reducers=reducers,
         templates=(
             parameters.prompt,
             parameters.system or "",
@@ -138,6 +141,7 @@ def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
         if getattr(parameters, key) and not parameters.result:
             raise DeclarationProblem(f"`{key}` needs a result", (key,), "name the result: `as: NAME`")
     schema = None if parameters.for_each else parameters.schema
+    reducers = declare_reducers(parameters, schema)
     return _declare(
         "run_agent",
         name,
@@ -148,8 +152,9 @@ def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(
-            parameters.result, name, ("agent_finished",), ("agent_failed",), schema
+            parameters.result, name, ("agent_finished",), ("agent_failed",), schema, reducers
         ),
+        reducers=reducers,
         templates=(parameters.message, *([f"{{{{{parameters.for_each}}}}}"] if parameters.for_each else [])),
     )
 
@@ -157,6 +162,7 @@ def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
 def declare_function_call(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `call_function`."""
     parameters = read_parameters(data, FunctionParameters, "function")
+    reducers = declare_reducers(parameters, parameters.schema)
     return _declare(
         "call_function",
         name,
@@ -165,8 +171,9 @@ def declare_function_call(name: str, data: Any) -> EffectDescriptor:
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(
-            parameters.result, name, ("returned",), ("failed",), parameters.schema
+            parameters.result, name, ("returned",), ("failed",), parameters.schema, reducers
         ),
+        reducers=reducers,
         templates=tuple(iterate_templates(parameters.arguments)),
     )
 
@@ -175,6 +182,7 @@ def declare_question(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `ask_person`."""
     parameters = read_parameters(data, AskPersonParameters, "question")
     form = parameters.form if parameters.form is not None else TEXT_FORM
+    reducers = declare_reducers(parameters, parameters.form)
     return _declare(
         "ask_person",
         name,
@@ -182,7 +190,8 @@ def declare_question(name: str, data: Any) -> EffectDescriptor:
         build=partial(build_question, parameters),
         parameters=parameters,
         result=parameters.result,
-        result_facts=build_result_facts(parameters.result, name, ("answered",), (), form),
+        result_facts=build_result_facts(parameters.result, name, ("answered",), (), form, reducers),
+        reducers=reducers,
         templates=(parameters.question,),
     )
 
@@ -287,6 +296,7 @@ KIND_ROWS = (
         closing=("agent_finished", "agent_failed"),
         progress=("agent_finished", "agent_failed", "agent_rested"),
         has_open_items=has_open_items,
+        cancel=keep_finished_items,
         counts_as="agent_runs",
         list_starts=list_agent_starts,
     ),

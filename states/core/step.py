@@ -187,6 +187,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
     builder.steps += 1
+    builder.reducers = machine.reducers
     row.reduce(builder, event)
     if effect is not None:
         # After reducing: whether the answer closes the effect depends on the items that are still open.

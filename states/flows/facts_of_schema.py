@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.flows.parameters import DeclarationProblem
+from toolchart.states.flows.reducers import Reducers
 from toolchart.states.flows.results import RESERVED_FACTS, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.vocabulary import Fact
@@ -21,6 +24,7 @@ def build_result_facts(
     answers: tuple[str, ...],
     failures: tuple[str, ...],
     schema: Mapping[str, Any] | None,
+    reducers: Reducers | None = None,
 ) -> tuple[Fact, ...]:
     """The facts of a result that an effect brings.
 
@@ -29,6 +33,7 @@ def build_result_facts(
         answers: events that bring a value.
         failures: events that bring none.
         schema: of the value; None for a text.
+        reducers: how values over several rounds become one.
     """
     if not name:
         return ()
@@ -66,7 +71,17 @@ def build_result_facts(
         )
     if schema is None:
         facts.append(_build_flag(f"{name}.has_content", "whether the text is more than blanks"))
-    return (*facts, *_build_schema_facts(name, schema))
+    if reducers:
+        facts.append(
+            Fact(
+                name=f"{name}.left_out",
+                type="integer",
+                meaning="entries and sums that the bounds of `append` and `add` have cut",
+                changes="with a value that goes beyond a bound",
+                read=partial(read_result_fact, f"{name}.left_out"),
+            )
+        )
+    return (*facts, *_build_schema_facts(name, schema, reducers.add if reducers else {}))
 
 
 def _build_counter(
@@ -112,8 +127,14 @@ def check_output_schema(schema: Mapping[str, Any] | None) -> None:
             )
 
 
-def _build_schema_facts(name: str, schema: Mapping[str, Any] | None) -> Iterator[Fact]:
-    """The facts of the required fields whose values are booleans, integers or words."""
+def _build_schema_facts(
+    name: str, schema: Mapping[str, Any] | None, sums: Mapping[str, int]
+) -> Iterator[Fact]:
+    """The facts of the required fields whose values are booleans, integers or words.
+
+    Args:
+        sums: the greatest value of each field that is added up.
+    """
     if schema is None:
         return
     properties = schema.get("properties") or {}
@@ -121,6 +142,8 @@ def _build_schema_facts(name: str, schema: Mapping[str, Any] | None) -> Iterator
         body = properties.get(field)
         if isinstance(body, Mapping) and str(field).isidentifier():
             fact = _build_field_fact(f"{name}.{field}", body)
+            if fact is not None and field in sums:  # a sum of values that are not negative
+                fact = replace(fact, minimum=min(fact.minimum or 0, sums[field]), maximum=sums[field])
             if fact is not None:
                 yield fact
 

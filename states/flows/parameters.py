@@ -39,6 +39,10 @@ class ModelCallParameters(Parameters, frozen=True, kw_only=True):
 
     result: str = msgspec.field(default="", name="as")
     """The name of the result."""
+    append: dict[Name, Positive] = {}
+    """By field of the result: its entries go behind those of earlier values, at most so many."""
+    add: dict[Name, Positive] = {}
+    """By field of the result: the number is added to those of earlier values, at most to this sum."""
     llm: str = ""
     """The `llms` entry to ask; empty for the one of the turn."""
     model: str = ""
@@ -104,6 +108,10 @@ class RunAgentParameters(Parameters, frozen=True, kw_only=True):
     """
 
     result: str = msgspec.field(default="", name="as")
+    append: dict[Name, Positive] = {}
+    """By field of the result: its entries go behind those of earlier values, at most so many."""
+    add: dict[Name, Positive] = {}
+    """By field of the result: the number is added to those of earlier values, at most to this sum."""
     handler: str = ""
     """A handler of this spec."""
     spec: str = ""
@@ -130,6 +138,10 @@ class FunctionParameters(Parameters, frozen=True, kw_only=True):
     function: Name
     """Name of a function that the engine was given, or `module:function`."""
     result: str = msgspec.field(default="", name="as")
+    append: dict[Name, Positive] = {}
+    """By field of the result: its entries go behind those of earlier values, at most so many."""
+    add: dict[Name, Positive] = {}
+    """By field of the result: the number is added to those of earlier values, at most to this sum."""
     arguments: dict[str, Any] = {}
     """Its arguments; texts are templates, and a template of one slot keeps the type of its value."""
     schema: dict[str, Any] | None = None
@@ -149,6 +161,10 @@ class AskPersonParameters(Parameters, frozen=True, kw_only=True):
     question: Name
     """Template of the question."""
     result: str = msgspec.field(default="", name="as")
+    append: dict[Name, Positive] = {}
+    """By field of the result: its entries go behind those of earlier values, at most so many."""
+    add: dict[Name, Positive] = {}
+    """By field of the result: the number is added to those of earlier values, at most to this sum."""
     form: dict[str, Any] | None = None
     """JSON Schema of the answer: an object. Without it the answer is one text, `content`."""
 

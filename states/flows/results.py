@@ -30,7 +30,7 @@ from toolchart.states.flows.templates import look_up_variable
 from toolchart.states.messages import Message, Reply
 from toolchart.states.snapshot import Result, SnapshotBuilder, SnapshotFields
 
-COUNTERS = ("count", "failures", "pending")
+COUNTERS = ("count", "failures", "pending", "left_out")
 """Fields that templates read from a result and never from its value."""
 
 RESERVED_FACTS = (*COUNTERS, "attempt", "error_kind", "finish_reason", "has_content")
@@ -68,6 +68,7 @@ _RESERVED_READERS: dict[str, Callable[[Result], Any]] = {
     "count": lambda result: result.count,
     "failures": lambda result: result.failures,
     "attempt": lambda result: result.attempt,
+    "left_out": lambda result: result.left_out,
     "finish_reason": lambda result: result.finish_reason,
     "error_kind": lambda result: name_failure_kind(result.error_kind),
     "error": lambda result: result.error,
@@ -140,14 +141,15 @@ def set_result(builder: SnapshotBuilder, name: str, **changes: Any) -> None:
 def keep_value(
     builder: SnapshotBuilder, name: str, value: Mapping[str, Any], finish_reason: str = "stop"
 ) -> None:
-    """Keep the newest value of a result."""
+    """Keep the newest value of a result, joined with those before it where reducers are declared."""
     if not name:
         return
+    result = builder.results.get(name, _NO_RESULT)
     set_result(
         builder,
         name,
-        value=dict(value),
-        count=builder.results.get(name, _NO_RESULT).count + 1,
+        **_join_value(builder, name, value),
+        count=result.count + 1,
         attempt=0,
         finish_reason=finish_reason,
         error_kind="none",
@@ -155,6 +157,16 @@ def keep_value(
         rejected="",
         items={},
     )
+
+
+def _join_value(builder: SnapshotBuilder, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a result that one more value changes."""
+    reducers = builder.reducers.get(name)
+    if reducers is None:
+        return {"value": dict(value)}
+    result = builder.results.get(name, _NO_RESULT)
+    joined, left_out = reducers.join(result.value, value)
+    return {"value": joined, "left_out": result.left_out + left_out}
 
 
 def keep_failure(builder: SnapshotBuilder, name: str, kind: str, message: str, rejected: str = "") -> None:
@@ -305,7 +317,25 @@ def _keep_item(builder: SnapshotBuilder, effect: RunAgent, event: AgentFinished 
     )
     if len(effect.answered) == len(effect.messages):
         entries = [items[str(index)] for index in range(len(effect.messages))]
-        set_result(builder, effect.result, value={"items": entries}, items={}, finish_reason="stop")
+        changes = _join_value(builder, effect.result, {"items": entries})
+        set_result(builder, effect.result, **changes, items={}, finish_reason="stop")
+
+
+def keep_finished_items(builder: SnapshotBuilder, effect: Effect) -> None:
+    """Keep what the children of a list have brought, where the list is cancelled before its last one ends: an
+    interruption costs what is not done, and nothing else. A child without an answer has its place, and says
+    why."""
+    if not isinstance(effect, RunAgent) or not effect.is_list or not effect.result:
+        return
+    items = builder.results.get(effect.result, _NO_RESULT).items
+    if items:
+        entries = [items.get(str(index), _INTERRUPTED) for index in range(len(effect.messages))]
+        set_result(
+            builder, effect.result, **_join_value(builder, effect.result, {"items": entries}), items={}
+        )
+
+
+_INTERRUPTED = {"error_kind": "interrupted", "error": "it was interrupted before it had an answer"}
 
 
 def _keep_agent_failure(builder: SnapshotBuilder, effect: RunAgent, event: AgentFailed) -> None:

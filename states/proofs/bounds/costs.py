@@ -129,7 +129,9 @@ def count_most_items(vocabulary: Vocabulary, row: EffectDescriptor) -> int | Non
         return 1
     result, _, path = row.list_source.partition(".")
     sizes = [
-        _find_most_items(get_result_schema(other), path)
+        other.reducers.append[path]
+        if other.reducers and path in other.reducers.append
+        else _find_most_items(get_result_schema(other), path)
         for other in vocabulary.declared.values()
         if other.result == result
     ] or [None]

@@ -95,8 +95,15 @@ class Tracker:
             carriers.replace(f"error:{row.result}", trail)
         elif row.result and edge.event in row.closing:
             is_person = row.kind == "ask_person"
-            carriers.replace(f"result:{row.result}", None if is_person else trail)
+            self._follow_value(carriers, row, None if is_person else trail)
             carriers.replace(f"error:{row.result}", None)
+
+    def _follow_value(self, carriers: Carriers, row: EffectDescriptor, trail: Trail | None) -> None:
+        """A new value of a result; with reducers what was there is part of it."""
+        if row.reducers:
+            carriers.add(f"result:{row.result}", trail)
+        else:
+            carriers.replace(f"result:{row.result}", trail)
 
     def _follow_reply(self, carriers: Carriers, edge: ExploredEdge, trail: Trail | None) -> None:
         """A reply in the conversation, or the part of one that had been streamed."""
@@ -128,7 +135,7 @@ class Tracker:
         elif is_agent_list(row) and not is_closed:
             carriers.add(f"result:{row.result}", trail)
         elif is_agent_list(row) or event == "agent_finished":
-            carriers.replace(f"result:{row.result}", trail)
+            self._follow_value(carriers, row, trail)
         if event == "agent_failed":
             carriers.replace(f"error:{row.result}", trail)
 

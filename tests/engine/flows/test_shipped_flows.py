@@ -16,7 +16,9 @@ from toolchart.engine.runtime.result import Turn
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.chart.document import list_state_timers
 from toolchart.states.diagram import draw
+from toolchart.states.flows.times import describe_time
 from toolchart.states.proofs.check import check
 from toolchart.tools.data_flow import describe_data_flow
 
@@ -75,11 +77,14 @@ def test_a_flow_is_checked_clean_and_has_a_worst_case(name: str) -> None:
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("form", ["mermaid", "svg", "text", "dot"])
 def test_a_flow_is_drawn(name: str, form: str) -> None:
-    """Each state and each declared effect of a flow stands in each picture."""
+    """Each state and each declared effect of a flow stands in each picture, timers by their times."""
     chart = load_agent_chart(load_spec(name))
     picture = str(draw(chart, form))
-    for word in (*chart.document["states"], *chart.effects):
+    timers = {name for names in list_state_timers(chart).values() for name in names}
+    for word in (*chart.document["states"], *(effect for effect in chart.effects if effect not in timers)):
         assert word in picture
+    for timer in timers:
+        assert describe_time(chart.effects[timer]["wait"]["time"]) in picture
 
 
 @pytest.mark.parametrize("name", PATTERNS)
