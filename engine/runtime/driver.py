@@ -539,8 +539,9 @@ class Driver:
 #
 # The logger is `toolchart.engine.turns`, the level is WARNING. Every warning of a result is there, and
 # besides: calls whose arguments were repaired or refused, model calls that failed, and turns that ended
-# in error. A line names tools, kinds and numbers, and no arguments, results or words of the model; known
-# secrets are struck out.
+# in error. A turn that fails has one line for that, however often its call was tried: an attempt after which
+# the turn goes on has the level INFO. A line names tools, kinds and numbers, and no arguments, results or
+# words of the model; known secrets are struck out.
 
 _warning_log = logging.getLogger("toolchart.engine.turns")
 
@@ -548,9 +549,10 @@ _NAME_LENGTH = 64
 """Characters of the name of a tool in a line: a model may write any."""
 
 
-def log_warning(conversation: str, text: str) -> None:
-    """Log one warning of a turn."""
-    _warning_log.warning("conversation %s: %s", conversation, make_visible_line(strike_secrets(text)))
+def log_warning(conversation: str, text: str, level: int = logging.WARNING) -> None:
+    """Log one warning of a turn, or with a lower level something that is none yet."""
+    if _warning_log.isEnabledFor(level):
+        _warning_log.log(level, "conversation %s: %s", conversation, make_visible_line(strike_secrets(text)))
 
 
 _EVENTS_WITH_WARNINGS = frozenset({TurnStarted, Failed, Reviewed})
@@ -575,11 +577,19 @@ def _log_warnings(conversation: str, event: Event, before: Snapshot, after: Snap
                         else f"the arguments of a call of {name!r} were repaired"
                     )
                     log_warning(conversation, what)
-        case Failed():
-            status = f", HTTP {event.status}" if event.status is not None else ""
-            log_warning(conversation, f"a model call failed: {event.kind}{status}")
+        case Failed() if not after.is_over:
+            log_warning(conversation, f"a model call failed: {describe_failure(event)}", logging.INFO)
     if after.is_over and (is_new_turn or not before.is_over):
         for warning in list_result_warnings(after):
             log_warning(conversation, warning)
-        if after.error is not None and after.error.kind != "cancelled":
-            log_warning(conversation, f"the turn ended in error in state {after.state!r}: {after.error.kind}")
+        error = after.error
+        if error is not None and error.kind != "cancelled":
+            is_last = isinstance(event, Failed) and event.kind == error.kind
+            reason = describe_failure(event) if is_last and isinstance(event, Failed) else error.kind
+            attempts = f", after {after.attempt} attempts" if after.attempt > 1 else ""
+            log_warning(conversation, f"the turn ended in error in state {after.state!r}: {reason}{attempts}")
+
+
+def describe_failure(event: Failed) -> str:
+    """The kind of a failure and its HTTP status, as logs show it; never the host's words."""
+    return event.kind if event.status is None else f"{event.kind}, HTTP {event.status}"

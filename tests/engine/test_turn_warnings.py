@@ -13,6 +13,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.states.errors import ProviderError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request
+from toolchart.testing import TurnableClock
 
 LOGGER = "toolchart.engine.turns"
 
@@ -83,18 +84,42 @@ def test_refused_and_repaired_arguments_are_logged_without_them(lines: Any) -> N
     ]
 
 
-def test_failed_model_calls_are_logged_without_their_text(lines: Any) -> None:
-    """S1.15: each attempt that failed and the end in error are logged by kind, without the host's text."""
+def test_a_failed_turn_is_one_warning_without_the_text_of_its_host(lines: Any) -> None:
+    """S1.15: the end in error is logged by kind and status, once, without the host's text."""
 
     def refuse(request: Request) -> Reply:
         raise ProviderError(kind="auth", message="private", status=401)
 
     with make_engine([refuse]) as engine:
         engine.run("go", conversation="c")
-    assert lines() == [
-        "a model call failed: auth, HTTP 401",
-        "the turn ended in error in state 'error': auth",
-    ]
+    assert lines() == ["the turn ended in error in state 'error': auth, HTTP 401"]
+
+
+@pytest.mark.parametrize(("failures", "is_ok"), [(1, True), (9, False)])
+def test_attempts_are_no_warnings(
+    lines: Any, caplog: pytest.LogCaptureFixture, failures: int, is_ok: bool
+) -> None:
+    """An attempt after which the turn goes on has the level INFO; where all fail, the one warning says how
+    many there were. A turn that was answered at the second attempt warns of nothing."""
+
+    def refuse(request: Request) -> Reply:
+        raise ProviderError(kind="server", message="private", status=503, retryable=True)
+
+    with make_engine([*[refuse] * failures, "well"], chart="resilient", clock=TurnableClock()) as engine:
+        assert engine.run("go", conversation="c").ok is is_ok
+    expected = (
+        [] if is_ok else ["the turn ended in error in state 'error': server, HTTP 503, after 3 attempts"]
+    )
+    assert lines() == expected
+    caplog.clear()
+    caplog.set_level(logging.INFO, LOGGER)
+    with make_engine([refuse, "well"], chart="resilient", clock=TurnableClock()) as engine:
+        engine.run("go", conversation="c")
+    (record,) = [record for record in caplog.records if record.name == LOGGER]
+    assert (record.levelname, record.getMessage()) == (
+        "INFO",
+        "conversation c: a model call failed: server, HTTP 503",
+    )
 
 
 def test_a_message_that_waits_is_logged(lines: Any) -> None:

@@ -258,6 +258,7 @@ READING: dict[str, Any] = {
 def test_an_interruption_keeps_the_children_that_have_finished() -> None:
     """A list of children that is cancelled has the answers of those that were done, each in its place, and
     says of the others that they were interrupted; the answer of the turn can read them, and it replays."""
+
     @effect(isolation="inline")
     def list_parts() -> Outline:
         return Outline(parts=["one", "two", "three"])
