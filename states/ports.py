@@ -464,6 +464,10 @@ class Store(RecordReader, Protocol):
         """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
         ...
 
+    def close_idle(self, seconds: float) -> None:
+        """Close each connection that nobody has used for so many seconds; the next use opens one."""
+        ...
+
     def take_over_upkeep(self) -> None:
         """Leave the work between commits to `do_upkeep` from now on."""
         ...

@@ -19,8 +19,8 @@ from dbos import DBOS, DBOSPortableJSONSerializer
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault
-from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
+from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault, make_connections
+from toolchart.engine.durable.executors import ExecutorWatch, name_executor
 from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
 from toolchart.engine.durable.fleet.queue_figures import (
@@ -50,6 +50,14 @@ log = logging.getLogger("toolchart.engine")
 
 _POLL_S = 0.2
 _RETRY_S = 1.0
+
+_QUEUE_CONNECTIONS = 2
+"""Of DBOS and of our queue, which share them. Of all workers one does the chores of DBOS, and holds a lock in
+a transaction for nearly all of the time; every other call takes a connection for one short transaction at a
+time. Source: `background_job_lock`, DBOS 3.4. The log has two more, of which an idle worker has one."""
+
+_IDLE_AFTER_S = 10.0
+"""Seconds after which a connection of the log that nobody has used is closed."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,22 +140,29 @@ class DbosWorker:
             SpecError: the address leads to a pooler that lends sessions for one transaction only.
         """
         await asyncio.to_thread(_check_sessions, self._address)
-        limits, presence = HostGate(self._address).share(), hold_presence(self._address, self.executor)
-        async with limits, presence, self._launch() as queue:
-            supervisor = self._make_supervisor(queue)
-            task = asyncio.create_task(supervisor.run()) if self._options.supervises else None
+        async with HostGate(self._address).share() as gate, self._launch() as queue:
+            tasks = [asyncio.create_task(self._close_idle_connections(gate))]
+            if self._options.supervises:
+                tasks.append(asyncio.create_task(self._make_supervisor(queue).run()))
             if has_begun is not None:
                 has_begun.set()
             try:
                 await stop.wait()
             finally:
-                if task is not None:
+                for task in tasks:
                     task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _close_idle_connections(self, gate: HostGate) -> None:
+        """Close what nobody uses, again and again: each connection is a process of the server."""
+        while True:
+            await asyncio.sleep(_IDLE_AFTER_S / 2)
+            await asyncio.to_thread(self._store.close_idle, _IDLE_AFTER_S)
+            await gate.close_idle(_IDLE_AFTER_S)
 
     def _make_supervisor(self, queue: DbosQueue) -> Supervisor:
         find = partial(find_version, self._engine.store)
-        watch = ExecutorWatch(self._address)
+        watch = ExecutorWatch(queue.find_absent)
         if self._metrics is None:
             return Supervisor(self._store, queue, watch, find)
         return Supervisor(self._store, queue, watch, find, self._metrics.note_handed_on)
@@ -156,10 +171,15 @@ class DbosWorker:
     async def _launch(self) -> AsyncIterator[DbosQueue]:
         """Let DBOS begin stretches within the block; they have ended after it."""
         name = build_queue_name(self.agent)
+        connections = make_connections(self._address, size=_QUEUE_CONNECTIONS, executor=self.executor)
         DBOS(
             config={
                 "name": APPLICATION,
                 "system_database_url": self._address,
+                "system_database_engine": connections,
+                # A connection that only listens would tell of messages, events and streams, which a stretch
+                # has none of: it is woken by the queue.
+                "use_listen_notify": False,
                 # Without it DBOS takes a digest of the workflow's source and of its own version: an upgrade
                 # would strand what waits, and a change of the chart would not show.
                 "application_version": self.version,
@@ -178,9 +198,12 @@ class DbosWorker:
         DBOS.listen_queues([name])
         try:
             DBOS.launch()
-            self._queue = DbosQueue(self._address, self.agent, clock=self._engine.clock, retries=True)
+            self._queue = DbosQueue(
+                self._address, self.agent, clock=self._engine.clock, retries=True, connections=connections
+            )
         except Exception as error:
             DBOS.destroy(destroy_registry=True)
+            connections.dispose()
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
         try:
@@ -188,6 +211,8 @@ class DbosWorker:
             yield self._queue
         finally:
             await self._drain()
+            # With them goes the lock of this executor: until here what it ran was its own.
+            await asyncio.to_thread(connections.dispose)
 
     async def _register_queue(self, name: str) -> None:
         """Tell DBOS of the queue and its limits.

@@ -55,6 +55,12 @@ def build_child_lease(conversation: str) -> Lease:
     return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=False)
 
 
+def build_unknown_lease(conversation: str) -> Lease:
+    """What stands for a conversation that somebody began without a lease, such as an import: whether it has
+    work is not known, so a worker looks once, and gives it back as it found it."""
+    return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=True, due=0.0)
+
+
 def is_unfinished(lease: Lease | None, now: float, *, has_entries: bool) -> bool:
     """Whether a worker may go on with a conversation that has this lease now.
 

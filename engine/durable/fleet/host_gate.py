@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import logging
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import LiteralString
@@ -57,15 +58,16 @@ class HostGate:
         self._address = address
         self._connection: psycopg.AsyncConnection | None = None
         self._is_used = asyncio.Lock()
+        self._used_at = 0.0
         self._slots: set[tuple[str, int]] = set()
         """What this worker holds: a session gets a lock that it holds a second time."""
 
     @asynccontextmanager
-    async def share(self) -> AsyncIterator[None]:
+    async def share(self) -> AsyncIterator[HostGate]:
         """Have all model calls of this process ask the gate within the block."""
         try:
             with share_limits(self):
-                yield
+                yield self
         finally:
             await self.close()
 
@@ -73,6 +75,12 @@ class HostGate:
         """Close the connection, which gives everything back."""
         if self._connection is not None:
             await self._connection.close()
+
+    async def close_idle(self, seconds: float) -> None:
+        """Close the connection where no call has used it for so long, and none runs that holds a slot."""
+        async with self._is_used:
+            if not self._slots and time.monotonic() - self._used_at >= seconds:
+                await self.close()
 
     @asynccontextmanager
     async def admit(self, host: str, limits: CallLimits, reservation: Reservation) -> AsyncGenerator[None]:
@@ -169,7 +177,10 @@ class HostGate:
                 self._slots.clear()
                 self._connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
                 await self._prepare(self._connection)
-            yield self._connection
+            try:
+                yield self._connection
+            finally:
+                self._used_at = time.monotonic()
 
     async def _prepare(self, db: psycopg.AsyncConnection) -> None:
         async with db.transaction():  # of workers that begin together one makes the table

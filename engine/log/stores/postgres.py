@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
@@ -238,9 +239,11 @@ class Channel:
         self._read_only = read_only
         self._lock = threading.RLock()
         self._db: psycopg.Connection[Any] | None = None
+        self._used_at = 0.0
 
     def _get_connection(self) -> psycopg.Connection[Any]:
         """The open connection; a new one where there is none or it broke."""
+        self._used_at = time.monotonic()
         if self._db is None or self._db.closed or self._db.broken:
             limits: dict[str, Any] = {
                 name: n for name, n in _LIMITS.items() if f"{name}=" not in self._address
@@ -284,6 +287,15 @@ class Channel:
         """The open connection, for reads that take long; nobody else uses it in the block."""
         with self._lock:
             yield self._get_connection()
+
+    def close_idle(self, seconds: float) -> None:
+        """Close the connection where nobody has begun to use it for so long, or uses it now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if time.monotonic() - self._used_at >= seconds:
+                    self.drop()
+            finally:
+                self._lock.release()
 
     def drop(self) -> None:
         """Close the connection; the next use opens another."""
@@ -511,6 +523,11 @@ class PostgresStore(SqlStore):
         query = " & ".join(f"'{word}'" for word in term.words) + (":*" if term.is_prefix else "")
         run = f" {' '.join(term.words)}{'' if term.is_prefix else ' '}"
         return query, run if len(term.words) > 1 else ""
+
+    def close_idle(self, seconds: float) -> None:
+        """See `StoreBase.close_idle`."""
+        self._writing.close_idle(seconds)
+        self._reading.close_idle(seconds)
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""
