@@ -15,6 +15,7 @@ from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build_key
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
+from toolchart.engine.log.stores.postgres_schema import format_upgrade
 from toolchart.engine.log.stores.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
@@ -65,6 +66,7 @@ class DbosQueue:
         connections: Engine | None = None,
     ) -> None:
         check_address(address)
+        self._address = address
         self.name = build_queue_name(agent)
         self._clock = clock or SystemClock()
 
@@ -80,10 +82,13 @@ class DbosQueue:
             )
 
         try:
-            self._client = _call(connect)
+            self._client = self._call(connect)
         except BaseException:
             self._close_connections()
             raise
+
+    def _call(self, work: Callable[[], Value]) -> Value:
+        return _call(work, self._address)
 
     async def start(self, stretch: Stretch) -> None:
         """See `DurableHost.start`."""
@@ -99,12 +104,12 @@ class DbosQueue:
         if stretch.priority:
             options["priority"] = stretch.priority
         text = encode_stretch(stretch)
-        await asyncio.to_thread(_call, lambda: self._client.enqueue(options, text))
+        await asyncio.to_thread(self._call, lambda: self._client.enqueue(options, text))
 
     async def find_rest(self, stretch: Stretch) -> Rest | None:
         """See `FollowedHost.find_rest`."""
         rows = await asyncio.to_thread(
-            _call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_input=False)
+            self._call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_input=False)
         )
         if not rows or rows[0].status in _STATES_TO_COME:
             return None
@@ -118,7 +123,7 @@ class DbosQueue:
         Raises:
             DurableHostUnavailable: the database cannot be reached.
         """
-        rows = _call(
+        rows = self._call(
             lambda: self._client.list_workflows(
                 status="PENDING", queue_name=self.name, load_input=False, load_output=False
             )
@@ -136,7 +141,7 @@ class DbosQueue:
         """
         # DBOS 3.4 leaves what a dead executor has begun as it is. Resumed under the name of the queue it
         # goes into the queue again.
-        _call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
+        self._call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
 
     def count_waiting(self) -> int:
         """How many stretches wait in the queue or run now; blocking.
@@ -145,7 +150,7 @@ class DbosQueue:
             DurableHostUnavailable: the database cannot be reached.
         """
         return len(
-            _call(
+            self._call(
                 lambda: self._client.list_workflows(
                     status=list(_STATES_TO_COME), queue_name=self.name, load_input=False, load_output=False
                 )
@@ -174,7 +179,7 @@ class DbosQueue:
                 rows = db.exec_driver_sql(FIND_ABSENT, (list(names),)).fetchall()
             return [names[key] for (key,) in rows]
 
-        return _call(read)
+        return self._call(read)
 
 
 def make_connections(address: str, *, size: int = _CONNECTIONS, executor: str | None = None) -> Engine:
@@ -209,7 +214,7 @@ def make_connections(address: str, *, size: int = _CONNECTIONS, executor: str | 
     return connections
 
 
-def _call(work: Callable[[], Value]) -> Value:
+def _call(work: Callable[[], Value], address: str) -> Value:
     """Call the client.
 
     Raises:
@@ -218,13 +223,13 @@ def _call(work: Callable[[], Value]) -> Value:
     try:
         return work()
     except SQLAlchemyError as error:
-        raise describe_fault(error) from None
+        raise describe_fault(error, address) from None
 
 
-def describe_fault(error: SQLAlchemyError) -> DurableHostUnavailable:
+def describe_fault(error: SQLAlchemyError, address: str) -> DurableHostUnavailable:
     """What a fault of the database means for whoever uses the queue."""
     problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
     message = f"the queue cannot be used: {problem}"
     if "does not exist" in problem:
-        message += "\n  start a worker first: toolchart worker SPEC --dsn ...; it prepares the database"
+        message += f"\n  make its tables: {format_upgrade(address)}"
     return DurableHostUnavailable(message)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 from dbos import DBOS, DBOSPortableJSONSerializer
+from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
@@ -39,7 +40,8 @@ from toolchart.engine.durable.stretches import (
     plan_next,
 )
 from toolchart.engine.durable.supervisor import Supervisor
-from toolchart.engine.log.stores.postgres_sessions import shares_sessions
+from toolchart.engine.log.stores.postgres_schema import check_schema, format_upgrade
+from toolchart.engine.log.stores.postgres_sessions import connect, shares_sessions
 from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 
@@ -73,15 +75,20 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that running calls have to end when it is stopped."""
 
 
-def _check_sessions(address: str) -> None:
-    """Check that a worker gets sessions of its own: it holds locks in them, and is told of news in them.
+def _check_database(address: str) -> None:
+    """Check that a worker gets sessions of its own, because it holds locks in them, and that its tables are
+    those of this release.
 
     Raises:
         DurableHostUnavailable: the database cannot be reached.
+        LogUnavailable, LogDamaged: it has not the tables of this release.
         SpecError: the address leads to a pooler that lends sessions for one transaction only.
     """
     try:
         is_shared = shares_sessions(address)
+        if not is_shared:
+            with connect(address) as db:
+                check_schema(db, address)
     except psycopg.Error as error:
         raise DurableHostUnavailable(f"the queue cannot be used: {error}") from None
     if is_shared:
@@ -136,10 +143,11 @@ class DbosWorker:
             has_begun: set when the worker takes work.
 
         Raises:
-            DurableHostUnavailable: the database cannot be reached at the start.
+            DurableHostUnavailable: the database cannot be reached at the start, or lacks the tables of DBOS.
+            LogUnavailable, LogDamaged: it has not the tables of this release.
             SpecError: the address leads to a pooler that lends sessions for one transaction only.
         """
-        await asyncio.to_thread(_check_sessions, self._address)
+        await asyncio.to_thread(_check_database, self._address)
         async with HostGate(self._address).share() as gate, self._launch() as queue:
             tasks = [asyncio.create_task(self._close_idle_connections(gate))]
             if self._options.supervises:
@@ -180,6 +188,8 @@ class DbosWorker:
                 # A connection that only listens would tell of messages, events and streams, which a stretch
                 # has none of: it is woken by the queue.
                 "use_listen_notify": False,
+                # Its role may read and write rows, and no more: `toolchart database upgrade` made the tables.
+                "run_migrations": False,
                 # Without it DBOS takes a digest of the workflow's source and of its own version: an upgrade
                 # would strand what waits, and a change of the chart would not show.
                 "application_version": self.version,
@@ -204,6 +214,11 @@ class DbosWorker:
         except Exception as error:
             DBOS.destroy(destroy_registry=True)
             connections.dispose()
+            if isinstance(error, dbos_errors.DBOSInitializationError):
+                raise DurableHostUnavailable(
+                    "the tables of the queue are missing, or older than DBOS needs them\n"
+                    f"  make or change them: {format_upgrade(self._address)}"
+                ) from None
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
         try:
@@ -228,7 +243,7 @@ class DbosWorker:
                 name, polling_interval_sec=_POLL_S, on_conflict="always_update", **limits
             )
         except SQLAlchemyError as error:
-            raise describe_fault(error) from None
+            raise describe_fault(error, self._address) from None
 
     async def _drain(self) -> None:
         """Take nothing more, let what runs end within the grace time, and close DBOS."""

@@ -25,13 +25,6 @@ from toolchart.providers.transport.limits import WINDOW_S, CallLimits, Reservati
 
 log = logging.getLogger("toolchart.engine")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS toolchart_host_calls (
-    number bigserial PRIMARY KEY, host text NOT NULL, at_s double precision NOT NULL, tokens bigint NOT NULL
-);
-CREATE INDEX IF NOT EXISTS toolchart_host_calls_by_time ON toolchart_host_calls (host, at_s);
-"""
-
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _FORGET = "DELETE FROM toolchart_host_calls WHERE host = %s AND at_s <= %s"
@@ -176,16 +169,10 @@ class HostGate:
             if self._connection is None or self._connection.closed:
                 self._slots.clear()
                 self._connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
-                await self._prepare(self._connection)
             try:
                 yield self._connection
             finally:
                 self._used_at = time.monotonic()
-
-    async def _prepare(self, db: psycopg.AsyncConnection) -> None:
-        async with db.transaction():  # of workers that begin together one makes the table
-            await db.execute(_LOCK, ("toolchart_host_calls",))
-            await db.execute(_SCHEMA)
 
 
 def build_host_key(host: str) -> str:

@@ -14,7 +14,8 @@ rows are as durable as the log was opened for. Only then `runtime/performers.py`
 what a list chooses and sorts by |
 | `search_words` | of the search index: the words of a record, under its id |
 
-The tables of the search index are made by whoever searches first. No append reads or writes them.
+The tables of the search index are made with the others in PostgreSQL, and by whoever searches first in
+SQLite. No append reads or writes them.
 
 A record's key is one integer: a database appends to such a table by writing one page, where a key of two
 columns rewrites several each time one is full. What differs between the two databases is a `Dialect`.
