@@ -162,8 +162,8 @@ SELECT 1 FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) 
 WHERE relnamespace = 'dbos'::regnamespace AND relkind IN ('r', 'p', 'v')
     AND NOT has_table_privilege(%(role)s, c.oid, need)
 UNION ALL
-SELECT 1 FROM pg_class c WHERE relnamespace = 'dbos'::regnamespace AND relkind = 'S'
-    AND NOT has_sequence_privilege(%(role)s, c.oid, 'USAGE')
+SELECT 1 FROM pg_class c WHERE relnamespace = 'dbos'::regnamespace
+    AND CASE WHEN relkind = 'S' THEN NOT has_sequence_privilege(%(role)s, c.oid, 'USAGE') END
 UNION ALL
 SELECT 1 FROM pg_proc p WHERE pronamespace = 'dbos'::regnamespace
     AND NOT has_function_privilege(%(role)s, p.oid, 'EXECUTE')

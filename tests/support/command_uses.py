@@ -87,6 +87,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("watch", "--", "true"),
     ("mine",),
     ("mine", "a", "--json"),
+    ("database", "upgrade"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),

@@ -145,9 +145,10 @@ class Channel:
                         raise LogConflict("another writer appended to this conversation first") from None
                     if "InsufficientPrivilege" in names:
                         self.drop()
+                        problem = str(error).strip().partition("\n")[0]
                         raise LogUnavailable(
-                            f"the role may not use the log: {str(error).strip().partition(chr(10))[0]}\n"
-                            f"  the owner of the tables grants it: {format_upgrade(self._address)} --role NAME"
+                            f"this role may not use the log: {problem}\n  the owner of the tables lets it: "
+                            f"{format_upgrade(self._address, '--role', 'NAME')}"
                         ) from None
                     if names & {"DiskFull", "IoError"}:
                         message = f"the PostgreSQL server cannot store the log: {error}"
