@@ -50,8 +50,9 @@ def build_released_lease(lease: Lease, *, is_open: bool, due: float | None) -> L
     return replace(lease, worker="", expires=0.0, is_open=is_open, due=due)
 
 
-def build_child_lease(conversation: str) -> Lease:
-    """What stands for a child, which is covered by the lease of its root: nobody goes on with it alone."""
+def build_closed_lease(conversation: str) -> Lease:
+    """What stands for a conversation that nobody goes on with: a child, which is covered by the lease of its
+    root, and one that somebody began without a lease and that is over."""
     return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=False)
 
 

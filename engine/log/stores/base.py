@@ -32,7 +32,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.leases import (
-    build_child_lease,
+    build_closed_lease,
     build_next_lease,
     build_released_lease,
     build_unknown_lease,
@@ -313,14 +313,20 @@ class StoreBase(ABC):
 
     # -- records -------------------------------------------------------------------------------------
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self, conversation: str, first_seq: int, lines: Sequence[bytes], *, is_over: bool = False
+    ) -> None:
         """Append canonical record lines, all or none; durable on return.
+
+        Args:
+            is_over: of a new conversation, whether its last turn is known to be at its end: then no worker
+                looks at it.
 
         Raises:
             LogConflict: the conversation has another number of records, or a worker holds it.
             LogUnavailable: the store cannot be written; nothing was appended.
         """
-        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
+        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines, is_over=is_over),))
         if fault is not None:
             raise fault
 
@@ -349,11 +355,12 @@ class StoreBase(ABC):
         if root != conversation and batch.first_seq == 0:
             # A conversation without a lease counts as unfinished, and a worker would go on with the child
             # alone.
-            values.append(_build_lease_write(build_child_lease(conversation)))
+            values.append(_build_lease_write(build_closed_lease(conversation)))
         elif beginning is None:
             # What is open is what is listed, so a look costs what is open and not what ever was. To find
             # the conversations that have no lease a look would have to read all of them.
-            values.append(_build_lease_write(build_unknown_lease(conversation)))
+            build = build_closed_lease if batch.is_over else build_unknown_lease
+            values.append(_build_lease_write(build(conversation)))
         if batch.checkpoint is not None:
             values.append(_build_checkpoint(conversation, *batch.checkpoint))
         for seq, totals in batch.totals:
