@@ -56,7 +56,7 @@ tools:
     - name: pay
       description: Pay.
       parameters: {type: object, properties: {}}
-      implementation: {type: python, handler: "payments:pay"}
+      implementation: {type: python, handler: "MODULE:pay"}
       requires_approval: true
 responses:
   - llm: model
@@ -99,8 +99,9 @@ class Roles:
 @pytest.fixture
 def roles(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Roles:
     """A database without tables; the agent and its tool are in the folder."""
-    (tmp_path / "payer.yaml").write_text(AGENT)
-    (tmp_path / "payments.py").write_text("def pay() -> str:\n    return 'paid'\n")
+    module = f"pay_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:8]}"  # a process has one of a name
+    (tmp_path / "payer.yaml").write_text(AGENT.replace("MODULE", module))
+    (tmp_path / f"{module}.py").write_text("def pay() -> str:\n    return 'paid'\n")
     (tmp_path / "batch.jsonl").write_text('{"message": "one"}\n{"message": "two"}\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     return Roles(postgres, tmp_path)
