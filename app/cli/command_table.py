@@ -63,6 +63,7 @@ COMMAND_GROUPS = {
         "watch": CommandRow("watching", "Run a program of anybody, and see its exchanges with model hosts."),
         "mcp": CommandRow("turns", "Serve an agent to one MCP client, over standard input and output."),
         "worker": CommandRow("fleet", "Take turns from a queue in PostgreSQL, and run them."),
+        "database": CommandRow("fleet", "Make and change the tables of a PostgreSQL database."),
         "submit": CommandRow("fleet", "Have a turn run by a worker."),
         "recover": CommandRow("turns", "Go on with turns that no worker goes on with."),
         "doctor": CommandRow("agents", "Check API keys, hosts, models, packages and the log."),

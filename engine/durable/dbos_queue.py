@@ -8,12 +8,14 @@ chart and the number of the core's semantics, so only workers of that chart take
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
+from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build_key
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
+from toolchart.engine.log.stores.postgres_schema import format_upgrade
 from toolchart.engine.log.stores.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
@@ -34,6 +36,8 @@ _CONNECTIONS, _LONGEST_WAIT_S, _LONGEST_IDLE_S = 5, 30, 60
 """Of DBOS's own client: most connections, seconds that a call waits for one, and seconds that a transaction
 may rest. Source: `DBOSClient.__init__` and `DEFAULT_IDLE_TRANSACTION_TIMEOUT_SEC`, DBOS 3.4."""
 
+_CONNECT_TIMEOUT_S = 10
+
 _STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
 """Of a workflow that runs, or will."""
 
@@ -45,6 +49,7 @@ class DbosQueue:
         address: `postgresql://...`, of the database in which DBOS keeps its tables.
         agent: name of the agent.
         retries: whether a call waits for a database that cannot be reached now.
+        connections: those of `make_connections`, which stay open; None makes some for this queue alone.
 
     Raises:
         SpecError: the address is no PostgreSQL database.
@@ -52,13 +57,21 @@ class DbosQueue:
     """
 
     def __init__(
-        self, address: str, agent: str, *, clock: Clock | None = None, retries: bool = False
+        self,
+        address: str,
+        agent: str,
+        *,
+        clock: Clock | None = None,
+        retries: bool = False,
+        connections: Engine | None = None,
     ) -> None:
         check_address(address)
+        self._address = address
         self.name = build_queue_name(agent)
         self._clock = clock or SystemClock()
 
-        self._connections = _make_connections(address)
+        self._has_own_connections = connections is None
+        self._connections = connections if connections is not None else make_connections(address)
 
         def connect() -> DBOSClient:
             return DBOSClient(
@@ -69,10 +82,13 @@ class DbosQueue:
             )
 
         try:
-            self._client = _call(connect)
+            self._client = self._call(connect)
         except BaseException:
-            self._connections.dispose()
+            self._close_connections()
             raise
+
+    def _call(self, work: Callable[[], Value]) -> Value:
+        return _call(work, self._address)
 
     async def start(self, stretch: Stretch) -> None:
         """See `DurableHost.start`."""
@@ -88,12 +104,12 @@ class DbosQueue:
         if stretch.priority:
             options["priority"] = stretch.priority
         text = encode_stretch(stretch)
-        await asyncio.to_thread(_call, lambda: self._client.enqueue(options, text))
+        await asyncio.to_thread(self._call, lambda: self._client.enqueue(options, text))
 
     async def find_rest(self, stretch: Stretch) -> Rest | None:
         """See `FollowedHost.find_rest`."""
         rows = await asyncio.to_thread(
-            _call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_input=False)
+            self._call, lambda: self._client.list_workflows(workflow_ids=[stretch.id], load_input=False)
         )
         if not rows or rows[0].status in _STATES_TO_COME:
             return None
@@ -107,7 +123,7 @@ class DbosQueue:
         Raises:
             DurableHostUnavailable: the database cannot be reached.
         """
-        rows = _call(
+        rows = self._call(
             lambda: self._client.list_workflows(
                 status="PENDING", queue_name=self.name, load_input=False, load_output=False
             )
@@ -125,7 +141,7 @@ class DbosQueue:
         """
         # DBOS 3.4 leaves what a dead executor has begun as it is. Resumed under the name of the queue it
         # goes into the queue again.
-        _call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
+        self._call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
 
     def count_waiting(self) -> int:
         """How many stretches wait in the queue or run now; blocking.
@@ -134,7 +150,7 @@ class DbosQueue:
             DurableHostUnavailable: the database cannot be reached.
         """
         return len(
-            _call(
+            self._call(
                 lambda: self._client.list_workflows(
                     status=list(_STATES_TO_COME), queue_name=self.name, load_input=False, load_output=False
                 )
@@ -142,21 +158,44 @@ class DbosQueue:
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, where they are its own."""
         self._client.destroy()
-        self._connections.dispose()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        if self._has_own_connections:
+            self._connections.dispose()
+
+    def find_absent(self, executors: Sequence[str]) -> list[str]:
+        """Those of some executors that have no connection now: see `executors.py`; blocking.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
+        names = {build_key(name): name for name in executors}
+
+        def read() -> list[str]:
+            with self._connections.connect() as db:
+                rows = db.exec_driver_sql(FIND_ABSENT, (list(names),)).fetchall()
+            return [names[key] for (key,) in rows]
+
+        return self._call(read)
 
 
-def _make_connections(address: str) -> Engine:
+def make_connections(address: str, *, size: int = _CONNECTIONS, executor: str | None = None) -> Engine:
     """The connections of a client of DBOS, as it makes them itself, except behind a pooler.
 
     There it would leave its statements and its time limit in sessions that belong to others too.
+
+    Args:
+        size: most of them; each is opened when it is needed, and then stays.
+        executor: each connection shows that this one lives.
     """
     url = make_url(address).set(drivername="postgresql+psycopg")
     connections = create_engine(
         url,
-        connect_args={"application_name": "dbos_transact_client"},
-        pool_size=_CONNECTIONS,
+        connect_args={"application_name": "toolchart", "connect_timeout": _CONNECT_TIMEOUT_S},
+        pool_size=size,
         max_overflow=0,
         pool_timeout=_LONGEST_WAIT_S,
         pool_pre_ping=True,
@@ -168,12 +207,14 @@ def _make_connections(address: str) -> Engine:
             db.prepare_threshold = None
         else:
             db.execute(f"SET idle_in_transaction_session_timeout = '{_LONGEST_IDLE_S}s'".encode())
-        db.commit()
+        if executor is not None:
+            db.execute(SHOW_PRESENCE.encode(), (build_key(executor),))
+        db.commit()  # what was set and locked is the session's, and stays
 
     return connections
 
 
-def _call(work: Callable[[], Value]) -> Value:
+def _call(work: Callable[[], Value], address: str) -> Value:
     """Call the client.
 
     Raises:
@@ -182,13 +223,13 @@ def _call(work: Callable[[], Value]) -> Value:
     try:
         return work()
     except SQLAlchemyError as error:
-        raise describe_fault(error) from None
+        raise describe_fault(error, address) from None
 
 
-def describe_fault(error: SQLAlchemyError) -> DurableHostUnavailable:
+def describe_fault(error: SQLAlchemyError, address: str) -> DurableHostUnavailable:
     """What a fault of the database means for whoever uses the queue."""
     problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
     message = f"the queue cannot be used: {problem}"
     if "does not exist" in problem:
-        message += "\n  start a worker first: toolchart worker SPEC --dsn ...; it prepares the database"
+        message += f"\n  make its tables: {format_upgrade(address)}"
     return DurableHostUnavailable(message)

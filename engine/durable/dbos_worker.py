@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 from dbos import DBOS, DBOSPortableJSONSerializer
+from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault
-from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
+from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault, make_connections
+from toolchart.engine.durable.executors import ExecutorWatch, name_executor
 from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
 from toolchart.engine.durable.fleet.queue_figures import (
@@ -39,7 +40,8 @@ from toolchart.engine.durable.stretches import (
     plan_next,
 )
 from toolchart.engine.durable.supervisor import Supervisor
-from toolchart.engine.log.stores.postgres_sessions import shares_sessions
+from toolchart.engine.log.stores.postgres_schema import check_schema, format_upgrade
+from toolchart.engine.log.stores.postgres_sessions import connect, shares_sessions
 from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 
@@ -50,6 +52,14 @@ log = logging.getLogger("toolchart.engine")
 
 _POLL_S = 0.2
 _RETRY_S = 1.0
+
+_QUEUE_CONNECTIONS = 2
+"""Of DBOS and of our queue, which share them. Of all workers one does the chores of DBOS, and holds a lock in
+a transaction for nearly all of the time; every other call takes a connection for one short transaction at a
+time. Source: `background_job_lock`, DBOS 3.4. The log has two more, of which an idle worker has one."""
+
+_IDLE_AFTER_S = 10.0
+"""Seconds after which a connection of the log that nobody has used is closed."""
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +75,20 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that running calls have to end when it is stopped."""
 
 
-def _check_sessions(address: str) -> None:
-    """Check that a worker gets sessions of its own: it holds locks in them, and is told of news in them.
+def _check_database(address: str) -> None:
+    """Check that a worker gets sessions of its own, because it holds locks in them, and that its tables are
+    those of this release.
 
     Raises:
         DurableHostUnavailable: the database cannot be reached.
+        LogUnavailable, LogDamaged: it has not the tables of this release.
         SpecError: the address leads to a pooler that lends sessions for one transaction only.
     """
     try:
         is_shared = shares_sessions(address)
+        if not is_shared:
+            with connect(address) as db:
+                check_schema(db, address)
     except psycopg.Error as error:
         raise DurableHostUnavailable(f"the queue cannot be used: {error}") from None
     if is_shared:
@@ -128,26 +143,34 @@ class DbosWorker:
             has_begun: set when the worker takes work.
 
         Raises:
-            DurableHostUnavailable: the database cannot be reached at the start.
+            DurableHostUnavailable: the database cannot be reached at the start, or lacks the tables of DBOS.
+            LogUnavailable, LogDamaged: it has not the tables of this release.
             SpecError: the address leads to a pooler that lends sessions for one transaction only.
         """
-        await asyncio.to_thread(_check_sessions, self._address)
-        limits, presence = HostGate(self._address).share(), hold_presence(self._address, self.executor)
-        async with limits, presence, self._launch() as queue:
-            supervisor = self._make_supervisor(queue)
-            task = asyncio.create_task(supervisor.run()) if self._options.supervises else None
+        await asyncio.to_thread(_check_database, self._address)
+        async with HostGate(self._address).share() as gate, self._launch() as queue:
+            tasks = [asyncio.create_task(self._close_idle_connections(gate))]
+            if self._options.supervises:
+                tasks.append(asyncio.create_task(self._make_supervisor(queue).run()))
             if has_begun is not None:
                 has_begun.set()
             try:
                 await stop.wait()
             finally:
-                if task is not None:
+                for task in tasks:
                     task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _close_idle_connections(self, gate: HostGate) -> None:
+        """Close what nobody uses, again and again: each connection is a process of the server."""
+        while True:
+            await asyncio.sleep(_IDLE_AFTER_S / 2)
+            await asyncio.to_thread(self._store.close_idle, _IDLE_AFTER_S)
+            await gate.close_idle(_IDLE_AFTER_S)
 
     def _make_supervisor(self, queue: DbosQueue) -> Supervisor:
         find = partial(find_version, self._engine.store)
-        watch = ExecutorWatch(self._address)
+        watch = ExecutorWatch(queue.find_absent)
         if self._metrics is None:
             return Supervisor(self._store, queue, watch, find)
         return Supervisor(self._store, queue, watch, find, self._metrics.note_handed_on)
@@ -156,10 +179,17 @@ class DbosWorker:
     async def _launch(self) -> AsyncIterator[DbosQueue]:
         """Let DBOS begin stretches within the block; they have ended after it."""
         name = build_queue_name(self.agent)
+        connections = make_connections(self._address, size=_QUEUE_CONNECTIONS, executor=self.executor)
         DBOS(
             config={
                 "name": APPLICATION,
                 "system_database_url": self._address,
+                "system_database_engine": connections,
+                # A connection that only listens would tell of messages, events and streams, which a stretch
+                # has none of: it is woken by the queue.
+                "use_listen_notify": False,
+                # Its role may read and write rows, and no more: `toolchart database upgrade` made the tables.
+                "run_migrations": False,
                 # Without it DBOS takes a digest of the workflow's source and of its own version: an upgrade
                 # would strand what waits, and a change of the chart would not show.
                 "application_version": self.version,
@@ -178,9 +208,17 @@ class DbosWorker:
         DBOS.listen_queues([name])
         try:
             DBOS.launch()
-            self._queue = DbosQueue(self._address, self.agent, clock=self._engine.clock, retries=True)
+            self._queue = DbosQueue(
+                self._address, self.agent, clock=self._engine.clock, retries=True, connections=connections
+            )
         except Exception as error:
             DBOS.destroy(destroy_registry=True)
+            connections.dispose()
+            if isinstance(error, dbos_errors.DBOSInitializationError):
+                raise DurableHostUnavailable(
+                    "the tables of the queue are missing, or older than DBOS needs them\n"
+                    f"  make or change them: {format_upgrade(self._address)}"
+                ) from None
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
         try:
@@ -188,6 +226,8 @@ class DbosWorker:
             yield self._queue
         finally:
             await self._drain()
+            # With them goes the lock of this executor: until here what it ran was its own.
+            await asyncio.to_thread(connections.dispose)
 
     async def _register_queue(self, name: str) -> None:
         """Tell DBOS of the queue and its limits.
@@ -203,7 +243,7 @@ class DbosWorker:
                 name, polling_interval_sec=_POLL_S, on_conflict="always_update", **limits
             )
         except SQLAlchemyError as error:
-            raise describe_fault(error) from None
+            raise describe_fault(error, self._address) from None
 
     async def _drain(self) -> None:
         """Take nothing more, let what runs end within the grace time, and close DBOS."""

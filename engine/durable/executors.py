@@ -1,36 +1,40 @@
-"""Which executors live: each holds a lock of its session, which the server drops with the connection.
+"""Which executors live: each holds a lock in its sessions, which the server drops with the connections.
 
-A killed process loses its connection at once, whatever its clock said, so nobody waits for a heartbeat to
-expire. A restart of the server drops all locks: executors take them again within seconds, so an executor
-counts as dead only where its lock stayed free for a while. If one is taken for dead all the same, nothing
-breaks: the leases of the log decide who may append.
+A killed process loses its connections at once, whatever its clock said, so nobody waits for a heartbeat to
+expire. A restart of the server drops all locks: executors take them again with their next connection, within
+a second, so an executor counts as dead only where its lock stayed free for a while. If one is taken for dead
+all the same, nothing breaks: the leases of the log decide who may append.
+
+The lock is shared, so each connection of an executor holds it, those of its queue among them: no connection
+is there for the lock alone. Nobody else takes it. Who wants to know reads which locks the server has, all in
+one query, so any number of supervisors may look at any time.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 import os
 import platform
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
-
-import psycopg
-
-log = logging.getLogger("toolchart.engine")
+from collections.abc import Callable, Iterable, Sequence
 
 DEAD_AFTER_S = 3.0
 """Seconds for which the lock of an executor must be free."""
 
-_LOOK_S = 1.0
+SHOW_PRESENCE = "SELECT pg_advisory_lock_shared(hashtextextended(%s, 0))"
+"""Holds the lock of an executor until the session ends: with `build_key`."""
 
-_LOCK = "SELECT pg_advisory_lock(hashtextextended(%s, 0))"
-# Shared, and given back with its statement: several supervisors that look at the same moment do not take
-# each other for the executor.
-_IS_FREE = "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+# Where a lock has one key, the server shows its halves as numbers without a sign, and 1 beside them.
+# Source: PostgreSQL documentation, view `pg_locks`.
+FIND_ABSENT = """
+SELECT key FROM (SELECT key, hashtextextended(key, 0) AS hash FROM unnest(CAST(%s AS text[])) AS key) AS names
+WHERE NOT EXISTS (
+    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND classid = ((hash >> 32) & 4294967295)::oid AND objid = (hash & 4294967295)::oid
+)
+"""
+"""Those of some keys whose lock nobody holds."""
 
 
 def name_executor() -> str:
@@ -38,68 +42,31 @@ def name_executor() -> str:
     return f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-@contextlib.asynccontextmanager
-async def hold_presence(address: str, executor: str) -> AsyncIterator[None]:
-    """Show within the block that an executor lives.
-
-    Args:
-        address: `postgresql://...`.
-    """
-    has_begun = asyncio.Event()
-    task = asyncio.create_task(_keep_lock(address, executor, has_begun))
-    try:
-        await has_begun.wait()
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _keep_lock(address: str, executor: str, has_begun: asyncio.Event) -> None:
-    """Hold the lock of an executor; take it again where the connection broke."""
-    while True:
-        try:
-            async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
-                await connection.execute(_LOCK, (_build_key(executor),))
-                has_begun.set()
-                while True:
-                    await asyncio.sleep(_LOOK_S)
-                    await connection.execute("SELECT 1")
-        except psycopg.Error as error:
-            log.info("executor %s: its connection broke: %s", executor, error)
-            has_begun.set()
-            await asyncio.sleep(_LOOK_S)
+def build_key(executor: str) -> str:
+    """The key of an executor's lock."""
+    return f"toolchart executor {executor}"
 
 
 class ExecutorWatch:
     """Finds executors that have died.
 
     Args:
-        address: `postgresql://...`.
+        find_absent: returns those of some executors whose lock nobody holds now; blocking.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, find_absent: Callable[[Sequence[str]], Sequence[str]]) -> None:
+        self._find_absent = find_absent
         self._free_since: dict[str, float] = {}
 
     def list_dead(self, executors: Iterable[str]) -> list[str]:
         """Those executors whose lock has been free for a while; blocking.
 
         Raises:
-            psycopg.Error: the server cannot be reached.
+            DurableHostUnavailable: the database cannot be reached.
         """
-        with psycopg.connect(self._address, autocommit=True) as connection:
-            free = [name for name in executors if _is_free(connection, name)]
+        names = list(executors)
+        free = self._find_absent(names) if names else []
         now = time.monotonic()
         # One that has its lock again is forgotten here, so its time begins anew.
         self._free_since = {name: self._free_since.get(name, now) for name in free}
         return [name for name, since in self._free_since.items() if now - since >= DEAD_AFTER_S]
-
-
-def _is_free(connection: Any, executor: str) -> bool:
-    row = connection.execute(_IS_FREE, (_build_key(executor),)).fetchone()
-    return bool(row and row[0])
-
-
-def _build_key(executor: str) -> str:
-    return f"toolchart executor {executor}"

@@ -50,9 +50,16 @@ def build_released_lease(lease: Lease, *, is_open: bool, due: float | None) -> L
     return replace(lease, worker="", expires=0.0, is_open=is_open, due=due)
 
 
-def build_child_lease(conversation: str) -> Lease:
-    """What stands for a child, which is covered by the lease of its root: nobody goes on with it alone."""
+def build_closed_lease(conversation: str) -> Lease:
+    """What stands for a conversation that nobody goes on with: a child, which is covered by the lease of its
+    root, and one that somebody began without a lease and that is over."""
     return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=False)
+
+
+def build_unknown_lease(conversation: str) -> Lease:
+    """What stands for a conversation that somebody began without a lease, such as an import: whether it has
+    work is not known, so a worker looks once, and gives it back as it found it."""
+    return Lease(conversation=conversation, token=0, worker="", since=0.0, expires=0.0, is_open=True, due=0.0)
 
 
 def is_unfinished(lease: Lease | None, now: float, *, has_entries: bool) -> bool:

@@ -106,6 +106,22 @@ def test_an_imported_conversation_can_be_pruned_and_gone_on_with(
     assert sorted(run_cli("prune", "--keep", "0").out.split()) == ["a", "b"]
 
 
+def test_no_worker_looks_at_what_was_over_when_it_was_imported(run_cli: RunCli, work_dir: Path) -> None:
+    """Workers do not look at imported messages, and of imported records at those alone whose turn is open."""
+    for name, messages in (("whole", WHOLE), ("asked", ASK)):
+        (work_dir / "in").write_text(json.dumps(messages), "utf-8")
+        assert run_cli("import", "in", "--conversation", name).code == 0
+    store = open_store(".toolchart/log.db")
+    assert list(store.list_unfinished()) == []
+    store.append("open", 0, import_messages(ASK, "open", "2026-01-01T00:00:00Z")[:-1])
+    store.close()
+    (work_dir / "records.jsonl").write_text(run_cli("export", "--format", "jsonl").out)
+    assert run_cli("import", "records.jsonl", "--log", "other.db").code == 0
+    store = open_store("other.db")
+    assert list(store.list_unfinished()) == ["open"]
+    store.close()
+
+
 @pytest.mark.parametrize("messages", [[*ASK, RESULT], ASK, ASK[:1]])
 def test_an_open_imported_turn_can_be_ended_without_an_agent(
     run_cli: RunCli, work_dir: Path, messages: list[Any]
@@ -212,11 +228,11 @@ def test_an_import_that_was_cut_off_is_repeated(
     everything is written."""
     stopped: list[str] = []
 
-    def stop(store: SqliteStore, conversation: str, *args: Any) -> None:
+    def stop(store: SqliteStore, conversation: str, *args: Any, **options: Any) -> None:
         if stopped:
             raise KeyboardInterrupt
         stopped.append(conversation)
-        append(store, conversation, *args)
+        append(store, conversation, *args, **options)
 
     append = SqliteStore.append
     with monkeypatch.context() as patch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -297,6 +298,10 @@ POSTGRES_SCHEMAS = {
     "table 'toolchart_small_values'": "ALTER TABLE toolchart_small_values ALTER COLUMN key TYPE text",
     "table 'toolchart_conversations'": "ALTER TABLE toolchart_conversations ADD COLUMN more text",
     "index 'toolchart_listed_values'": "DROP INDEX toolchart_listed_values",
+    "table 'toolchart_schema'": "DROP TABLE toolchart_schema; "
+    "CREATE VIEW toolchart_schema AS SELECT 1 AS version",
+    "table 'toolchart_search_words'": "DROP TABLE toolchart_search_words",
+    "index 'toolchart_host_calls_by_time'": "DROP INDEX toolchart_host_calls_by_time",
     "index 'on_lines'": "CREATE INDEX on_lines ON toolchart_records (line)",
     "constraint 'small'": "ALTER TABLE toolchart_parts ADD CONSTRAINT small CHECK (uses < 9)",
     "rule 'lose'": "CREATE RULE lose AS ON INSERT TO toolchart_parts DO INSTEAD NOTHING",
@@ -311,12 +316,11 @@ def test_a_log_of_a_server_with_another_schema_is_refused(postgres: str, tmp_pat
     by name, to read and to write. Other tables of the database, and other schemas, are no matter of it."""
     import psycopg
 
-    address = create_database(postgres, tmp_path)
-    open_store(address).close()
+    from toolchart.engine.durable.database import upgrade_database
+
+    address = create_database(postgres, tmp_path, is_empty=True)
     for name, statements in POSTGRES_SCHEMAS.items():
-        with psycopg.connect(address) as db:
-            for table in ("records", "conversations", "parts", "small_values"):
-                db.execute(f"DROP TABLE IF EXISTS toolchart_{table}".encode())
+        upgrade_database(address)
         open_store(address).close()
         with psycopg.connect(address) as db:
             db.execute(b"CREATE SCHEMA IF NOT EXISTS beside")
@@ -331,7 +335,7 @@ def test_a_log_of_a_server_with_another_schema_is_refused(postgres: str, tmp_pat
             assert name in str(caught.value)
             assert "restore the log from a copy" in str(caught.value)
         with psycopg.connect(address) as db:
-            db.execute(b"DROP VIEW IF EXISTS toolchart_records") if "VIEW" in statements else None
+            db.execute(b"DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 
 
 @pytest.mark.parametrize("statement", POSTGRES_DAMAGE)
@@ -355,12 +359,20 @@ def test_damage_of_tables_of_a_server_is_found(statement: str, postgres: str, tm
 
 
 def test_a_database_without_a_log_gets_none(postgres: str, tmp_path: Path) -> None:
-    """Reading a database that has no log creates no table in it."""
+    """Opening a database that has no log, to read and to write, makes no table in it. The error says who
+    does, and does not show the password."""
     import psycopg
 
-    address = create_database(postgres, tmp_path)
-    with pytest.raises(ForeignLog, match="no log of Toolchart"):
-        open_store_for_reading(address)
+    address = create_database(postgres, tmp_path, is_empty=True)
+    secret = address.replace("postgres:@", "postgres:geheim@")
+    assert "geheim" in secret
+    for door in (open_store, open_store_for_reading):
+        with pytest.raises(ForeignLog, match="no log of Toolchart") as caught:
+            door(secret)
+        command = str(caught.value).splitlines()[-1].strip().removeprefix("make its tables: ")
+        *words, shown = shlex.split(command)
+        assert words == ["toolchart", "database", "upgrade", "--log"]
+        assert shown == address.replace("postgres:@", "postgres@")
     with psycopg.connect(address) as db:
         assert db.execute("SELECT 1 FROM pg_tables WHERE tablename LIKE 'toolchart%'").fetchone() is None
 

@@ -51,13 +51,13 @@ def test_every_generator_and_coroutine_is_consumed() -> None:
 
 def test_the_lazy_functions_of_the_package_are_known() -> None:
     """Generators, functions that return one, coroutines and context managers count as lazy; others do not."""
-    names = ("engine.log.replay", "engine.durable.performing", "engine.durable.executors")
+    names = ("engine.log.replay", "engine.durable.performing", "providers.transport.limits")
     calls = LazyCalls({f"toolchart.{name}": _load(f"toolchart.{name}") for name in names})
     lazy = calls.list_lazy("toolchart.engine.log.replay")
     assert {"replay", "read_chain", "replay_conversation"} <= lazy
     assert not {"load_conversation", "derive_step"} & lazy
     assert "perform_stretch" in calls.list_lazy("toolchart.engine.durable.performing")
-    assert "hold_presence" in calls.list_lazy("toolchart.engine.durable.executors")
+    assert "share_limits" in calls.list_lazy("toolchart.providers.transport.limits")
 
 
 @pytest.mark.parametrize(

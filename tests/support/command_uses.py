@@ -89,6 +89,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("watch", "--", "true"),
     ("mine",),
     ("mine", "a", "--json"),
+    ("database", "upgrade"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),

@@ -131,8 +131,8 @@ class WorkerProcess(Protocol):
 
 _COMMAND = """
 import runpy
-from toolchart.engine.log.stores import postgres
-postgres.check_own_schema = lambda *objects: None  # the database notes who appends, which no log does
+from toolchart.engine.log.stores import postgres_schema
+postgres_schema.check_own_schema = lambda *objects: None  # the database notes who appends, which no log does
 runpy.run_module("toolchart", run_name="__main__", alter_sys=True)
 """
 """The command `toolchart`, which opens the log of these tests."""

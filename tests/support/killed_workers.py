@@ -32,7 +32,7 @@ from killed_process import SCHEMA, append_mark
 from toolchart.app.cli.commands.turns import recover
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.stores import open_store, postgres, sqlite
+from toolchart.engine.log.stores import open_store, postgres_schema, sqlite
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LeaseLost
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
@@ -146,7 +146,7 @@ def run_statements(log: str, statements: str) -> list[Any]:
 @contextlib.contextmanager
 def noting_schema() -> Iterator[None]:
     """Let this process open a log whose database notes who appends: a log refuses what is not of a log."""
-    with patch.object(sqlite, "check_own_schema"), patch.object(postgres, "check_own_schema"):
+    with patch.object(sqlite, "check_own_schema"), patch.object(postgres_schema, "check_own_schema"):
         yield
 
 

@@ -29,17 +29,41 @@ def run_server() -> Iterator[Any]:
             stop_server(server)
 
 
-def create_database(server: str, folder: Path) -> str:
-    """Create a database for one test on the session's server; return its address.
+def create_database(server: str, folder: Path, *, is_empty: bool = False) -> str:
+    """Create a database for one test on the session's server, with the tables of a log and of a queue; return
+    its address.
 
-    The same folder always gets the same database.
+    The same folder always gets the same database. It is copied from one that `upgrade_database` has made, as
+    an operator would, because to make the tables of the queue takes a second.
+
+    Args:
+        is_empty: whether it has no tables.
     """
     import psycopg
 
     name = "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     with psycopg.connect(server, autocommit=True) as db:
-        if not db.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
-            db.execute(f"CREATE DATABASE {name}")
+        if not _has_database(db, name):
+            db.execute(
+                "SELECT pg_advisory_lock(1)"
+            )  # of processes that share the server one makes the source
+            if not is_empty and not _has_database(db, "made"):
+                from toolchart.engine.durable.database import upgrade_database
+
+                db.execute("CREATE DATABASE making")
+                upgrade_database(_name_database(server, "making"))
+                await_end_of_sessions(_name_database(server, "making"))
+                db.execute("ALTER DATABASE making RENAME TO made")
+            db.execute(f"CREATE DATABASE {name}" if is_empty else f"CREATE DATABASE {name} TEMPLATE made")
+    return _name_database(server, name)
+
+
+def _has_database(db: Any, name: str) -> bool:
+    return bool(db.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone())
+
+
+def _name_database(server: str, name: str) -> str:
+    """The address of a database of a server."""
     head, mark, tail = server.partition("?")
     return head.rsplit("/", 1)[0] + f"/{name}" + mark + tail
 

@@ -181,7 +181,9 @@ class FaultyLog:
         """No inbox has an entry."""
         return ()
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self, conversation: str, first_seq: int, lines: Sequence[bytes], *, is_over: bool = False
+    ) -> None:
         """Append the lines, fail before anything is written, or crash before or after."""
         world = self._world
         world.maybe_crash("before it writes")

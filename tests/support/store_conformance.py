@@ -400,7 +400,8 @@ class StoreConformance:
 
     def test_the_store_knows_what_is_unfinished(self, store: StoreBase) -> None:
         """Conversations of dead workers, with timers that are due, with entries, and those that no worker
-        ever held can be gone on with; ended, held and waiting ones and children cannot."""
+        ever held can be gone on with; ended, held and waiting ones and children cannot, nor those that were
+        over when somebody put them there."""
 
         def leave(name: str, worker: str = _ALIVE, **rest: Any) -> Lease:
             lease = store.acquire_lease(name, worker, LONG_S)
@@ -420,6 +421,7 @@ class StoreConformance:
         leave("answered", is_open=True)
         store.post("answered", "key", b"yes")
         store.append("unknown", 0, build_lines(1))
+        store.append("imported", 0, build_lines(1), is_over=True)
         assert sorted(store.list_unfinished()) == ["answered", "dead", "due", "unknown"]
 
     # -- inboxes and checkpoints -----------------------------------------------------------------------

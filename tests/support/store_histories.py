@@ -253,9 +253,13 @@ class Rules(msgspec.Struct, frozen=True):
         checkpoints = set(state.checkpoints)
         if op.arguments["checkpoint"] is not None:
             checkpoints.add(op.arguments["checkpoint"])
+        lease = state.lease
+        if lease is None and op.arguments["lease"] is None:
+            lease = LeaseState(0, "", 0.0)  # nobody held it: whether it has work is not known
         appended = replace(
             state,
             lines=tuple(sorted(lines.items())),
+            lease=lease,
             inbox=tuple(fates.items()),
             checkpoints=tuple(sorted(checkpoints)),
         )

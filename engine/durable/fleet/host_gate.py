@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import logging
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import LiteralString
@@ -23,13 +24,6 @@ import psycopg
 from toolchart.providers.transport.limits import WINDOW_S, CallLimits, Reservation, share_limits
 
 log = logging.getLogger("toolchart.engine")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS toolchart_host_calls (
-    number bigserial PRIMARY KEY, host text NOT NULL, at_s double precision NOT NULL, tokens bigint NOT NULL
-);
-CREATE INDEX IF NOT EXISTS toolchart_host_calls_by_time ON toolchart_host_calls (host, at_s);
-"""
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::double precision"
@@ -57,15 +51,16 @@ class HostGate:
         self._address = address
         self._connection: psycopg.AsyncConnection | None = None
         self._is_used = asyncio.Lock()
+        self._used_at = 0.0
         self._slots: set[tuple[str, int]] = set()
         """What this worker holds: a session gets a lock that it holds a second time."""
 
     @asynccontextmanager
-    async def share(self) -> AsyncIterator[None]:
+    async def share(self) -> AsyncIterator[HostGate]:
         """Have all model calls of this process ask the gate within the block."""
         try:
             with share_limits(self):
-                yield
+                yield self
         finally:
             await self.close()
 
@@ -73,6 +68,12 @@ class HostGate:
         """Close the connection, which gives everything back."""
         if self._connection is not None:
             await self._connection.close()
+
+    async def close_idle(self, seconds: float) -> None:
+        """Close the connection where no call has used it for so long, and none runs that holds a slot."""
+        async with self._is_used:
+            if not self._slots and time.monotonic() - self._used_at >= seconds:
+                await self.close()
 
     @asynccontextmanager
     async def admit(self, host: str, limits: CallLimits, reservation: Reservation) -> AsyncGenerator[None]:
@@ -168,13 +169,10 @@ class HostGate:
             if self._connection is None or self._connection.closed:
                 self._slots.clear()
                 self._connection = await psycopg.AsyncConnection.connect(self._address, autocommit=True)
-                await self._prepare(self._connection)
-            yield self._connection
-
-    async def _prepare(self, db: psycopg.AsyncConnection) -> None:
-        async with db.transaction():  # of workers that begin together one makes the table
-            await db.execute(_LOCK, ("toolchart_host_calls",))
-            await db.execute(_SCHEMA)
+            try:
+                yield self._connection
+            finally:
+                self._used_at = time.monotonic()
 
 
 def build_host_key(host: str) -> str:

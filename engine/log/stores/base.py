@@ -32,9 +32,10 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.leases import (
-    build_child_lease,
+    build_closed_lease,
     build_next_lease,
     build_released_lease,
+    build_unknown_lease,
     find_lease_fault,
     find_token_fault,
     is_held,
@@ -204,10 +205,6 @@ class StoreBase(ABC):
         """The clock of leases: seconds since 1970. All who share the store must read the same one."""
         return time.time()
 
-    def list_without(self, kind: str) -> Iterable[str]:
-        """The conversations that have records and no value of a kind with an empty key."""
-        return [name for name in self.list_conversations() if self.read_value(name, kind) is None]
-
     # -- listing: a store with indexes does it faster --------------------------------------------------
 
     def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
@@ -301,6 +298,9 @@ class StoreBase(ABC):
     def vacuum(self) -> None:  # noqa: B027  (as above)
         """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
 
+    def close_idle(self, seconds: float) -> None:  # noqa: B027  (as above)
+        """Close each connection that nobody has used for so many seconds; the next use opens one."""
+
     def take_over_upkeep(self) -> None:  # noqa: B027  (as above)
         """Leave the work between commits to `do_upkeep` from now on."""
 
@@ -313,14 +313,20 @@ class StoreBase(ABC):
 
     # -- records -------------------------------------------------------------------------------------
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self, conversation: str, first_seq: int, lines: Sequence[bytes], *, is_over: bool = False
+    ) -> None:
         """Append canonical record lines, all or none; durable on return.
+
+        Args:
+            is_over: of a new conversation, whether its last turn is known to be at its end: then no worker
+                looks at it.
 
         Raises:
             LogConflict: the conversation has another number of records, or a worker holds it.
             LogUnavailable: the store cannot be written; nothing was appended.
         """
-        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
+        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines, is_over=is_over),))
         if fault is not None:
             raise fault
 
@@ -349,7 +355,12 @@ class StoreBase(ABC):
         if root != conversation and batch.first_seq == 0:
             # A conversation without a lease counts as unfinished, and a worker would go on with the child
             # alone.
-            values.append(_build_lease_write(build_child_lease(conversation)))
+            values.append(_build_lease_write(build_closed_lease(conversation)))
+        elif beginning is None:
+            # What is open is what is listed, so a look costs what is open and not what ever was. To find
+            # the conversations that have no lease a look would have to read all of them.
+            build = build_closed_lease if batch.is_over else build_unknown_lease
+            values.append(_build_lease_write(build(conversation)))
         if batch.checkpoint is not None:
             values.append(_build_checkpoint(conversation, *batch.checkpoint))
         for seq, totals in batch.totals:
@@ -545,17 +556,18 @@ class StoreBase(ABC):
         """The conversations that a worker may go on with now.
 
         Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
-        not known whether they have work.
+        not known whether they have work. The leases of what is open and the entries of inboxes are listed
+        values (`list_values`): a conversation that is over is in neither index, and costs nothing here. The
+        write of the lease that ends a turn takes it out.
         """
         with_entries = {value.conversation for value in self.list_values(INBOX)}
         leases = {lease.conversation: lease for lease in self._list_open_leases()}
         now = self.read_time()
-        names = {
-            name: None
+        return [
+            name
             for name in (*leases, *sorted(with_entries - leases.keys()))
             if is_unfinished(leases.get(name) or self.find_lease(name), now, has_entries=name in with_entries)
-        }
-        return [*names, *(name for name in self.list_without(LEASE) if name not in names)]
+        ]
 
     # -- inboxes ---------------------------------------------------------------------------------------
 

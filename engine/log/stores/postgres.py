@@ -14,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.stores.base import Change, ValueCheck
 from toolchart.engine.log.stores.large_parts import split_large_parts
-from toolchart.engine.log.stores.own_schema import check_own_schema
+from toolchart.engine.log.stores.postgres_schema import check_schema, format_upgrade
 from toolchart.engine.log.stores.postgres_sessions import connect, is_known_as_pooled
 from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
 from toolchart.states.errors import (
-    ForeignLog,
     LogConflict,
     LogUnavailable,
     StorageFailure,
@@ -41,133 +41,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_SCHEMA = """
-CREATE TABLE toolchart_conversations (
-    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE
-);
-CREATE TABLE toolchart_records (
-    id BIGINT PRIMARY KEY,
-    line BYTEA NOT NULL
-);
-CREATE TABLE toolchart_parts (
-    digest BYTEA PRIMARY KEY,
-    data BYTEA NOT NULL,
-    uses BIGINT NOT NULL
-);
-CREATE TABLE toolchart_small_values (
-    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    conversation TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    key TEXT COLLATE "C" NOT NULL,
-    data BYTEA NOT NULL,
-    is_listed BOOLEAN NOT NULL,
-    UNIQUE (conversation, kind, key)
-);
-CREATE INDEX toolchart_listed_values ON toolchart_small_values (kind, conversation)
-    WHERE is_listed;
-"""
-
-_INDEX_SCHEMA = """
-CREATE TABLE toolchart_outlines (
-    number BIGINT PRIMARY KEY,
-    records BIGINT NOT NULL,
-    place TEXT COLLATE "C" NOT NULL,
-    status TEXT NOT NULL,
-    state TEXT NOT NULL,
-    owner TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    models TEXT NOT NULL,
-    tags TEXT NOT NULL,
-    is_child BOOLEAN NOT NULL,
-    is_redacted BOOLEAN NOT NULL
-);
-CREATE INDEX toolchart_outlines_by_place ON toolchart_outlines (place);
-CREATE TABLE toolchart_search_words (
-    id BIGINT PRIMARY KEY,
-    words TEXT NOT NULL
-);
-CREATE INDEX toolchart_search_words_found ON toolchart_search_words
-    USING gin (array_to_tsvector(string_to_array(words, ' ')));
-"""
-"""The search index, which the first search makes. The words are split and folded before they come here
-(`engine/reading/search.py`): no parser of the server sees them, so every store finds the same."""
-
 _WORDS = "array_to_tsvector(string_to_array(words, ' '))"
-
-_OWN_OBJECTS = {
-    "table 'toolchart_conversations'": "r, p, f, f, number bigint not null a, id text not null",
-    "table 'toolchart_parts'": "r, p, f, f, digest bytea not null, data bytea not null, uses bigint not null",
-    "table 'toolchart_records'": "r, p, f, f, id bigint not null, line bytea not null",
-    "table 'toolchart_small_values'": "r, p, f, f, number bigint not null a, conversation text not null, "
-    "kind text not null, key text not null C, data bytea not null, is_listed boolean not null",
-    "constraint 'toolchart_conversations_id_key'": "toolchart_conversations, UNIQUE (id)",
-    "constraint 'toolchart_conversations_pkey'": "toolchart_conversations, PRIMARY KEY (number)",
-    "constraint 'toolchart_parts_pkey'": "toolchart_parts, PRIMARY KEY (digest)",
-    "constraint 'toolchart_records_pkey'": "toolchart_records, PRIMARY KEY (id)",
-    "constraint 'toolchart_small_values_conversation_kind_key_key'": "toolchart_small_values, "
-    "UNIQUE (conversation, kind, key)",
-    "constraint 'toolchart_small_values_pkey'": "toolchart_small_values, PRIMARY KEY (number)",
-    "index 'toolchart_conversations_id_key'": "toolchart_conversations, t, t, id",
-    "index 'toolchart_conversations_pkey'": "toolchart_conversations, t, t, number",
-    "index 'toolchart_listed_values'": "toolchart_small_values, f, t, kind conversation, is_listed",
-    "index 'toolchart_parts_pkey'": "toolchart_parts, t, t, digest",
-    "index 'toolchart_records_pkey'": "toolchart_records, t, t, id",
-    "index 'toolchart_small_values_conversation_kind_key_key'": "toolchart_small_values, t, t, "
-    "conversation kind key",
-    "index 'toolchart_small_values_pkey'": "toolchart_small_values, t, t, number",
-}
-"""By kind and name: what each object of a log is made of, as `_LIST_OBJECTS` says it."""
-
-_INDEX_OBJECTS = {
-    "table 'toolchart_outlines'": "r, p, f, f, number bigint not null, records bigint not null, "
-    "place text not null C, status text not null, state text not null, owner text not null, "
-    "agent text not null, models text not null, tags text not null, is_child boolean not null, "
-    "is_redacted boolean not null",
-    "table 'toolchart_search_words'": "r, p, f, f, id bigint not null, words text not null",
-    "constraint 'toolchart_outlines_pkey'": "toolchart_outlines, PRIMARY KEY (number)",
-    "constraint 'toolchart_search_words_pkey'": "toolchart_search_words, PRIMARY KEY (id)",
-    "index 'toolchart_outlines_by_place'": "toolchart_outlines, f, t, place",
-    "index 'toolchart_outlines_pkey'": "toolchart_outlines, t, t, number",
-    "index 'toolchart_search_words_found'": "toolchart_search_words, f, t, "
-    "array_to_tsvector(string_to_array(words, ' '::text))",
-    "index 'toolchart_search_words_pkey'": "toolchart_search_words, t, t, id",
-}
-"""The same of the search index: all of it is there, or nothing."""
-
-_LIST_OBJECTS = """
-WITH own AS (
-    SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relispartition
-    FROM pg_class c
-    WHERE pg_table_is_visible(c.oid) AND c.relname IN ('toolchart_conversations', 'toolchart_records',
-        'toolchart_parts', 'toolchart_small_values', 'toolchart_leases', 'toolchart_outlines',
-        'toolchart_search_words')
-)
-SELECT format('table %L', relname), concat_ws(', ', relkind, relpersistence, relrowsecurity, relispartition,
-    (SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod),
-            CASE WHEN attnotnull THEN 'not null' END, nullif(attidentity, ''), nullif(attgenerated, ''),
-            CASE WHEN atthasdef THEN 'default' END, nullif(collname, 'default')), ', ' ORDER BY attnum)
-        FROM pg_attribute LEFT JOIN pg_collation ON pg_collation.oid = attcollation
-        WHERE attrelid = own.oid AND attnum > 0 AND NOT attisdropped))
-FROM own
-UNION ALL
-SELECT format('index %L', c.relname), concat_ws(', ', t.relname, i.indisunique, i.indisvalid,
-    (SELECT string_agg(pg_get_indexdef(i.indexrelid, n, true), ' ' ORDER BY n)
-        FROM generate_series(1, i.indnatts) AS n), pg_get_expr(i.indpred, i.indrelid))
-FROM pg_index i JOIN own t ON t.oid = i.indrelid JOIN pg_class c ON c.oid = i.indexrelid
-UNION ALL
-SELECT format('constraint %L', conname), concat_ws(', ', own.relname, pg_get_constraintdef(k.oid))
-FROM pg_constraint k JOIN own ON own.oid = k.conrelid WHERE contype IN ('c', 'f', 'p', 'u', 'x')
-UNION ALL
-SELECT format('trigger %L', tgname), own.relname::text
-FROM pg_trigger g JOIN own ON own.oid = g.tgrelid WHERE NOT tgisinternal
-UNION ALL
-SELECT format('rule %L', rulename), own.relname::text
-FROM pg_rewrite r JOIN own ON own.oid = r.ev_class WHERE own.relkind NOT IN ('v', 'm')
-"""
-"""All that is called like a table of a log (`toolchart_leases` is one of a draft), and what belongs to it.
-Other tables of the database, those of DBOS and of the gate of hosts too, are no matter of the log. What must
-not be NULL stands with the columns: before version 18 a server has no constraints for it."""
 
 QUERIES = Queries(
     Dialect(
@@ -183,8 +57,7 @@ QUERIES = Queries(
         try_share=" FOR SHARE SKIP LOCKED",
         word_id="id",
         has_word=f"{_WORDS} @@ ?::tsquery AND position(? in ' ' || words || ' ') > 0",
-        find_index="SELECT 1 FROM pg_class WHERE relname = 'toolchart_search_words' "
-        "AND pg_table_is_visible(oid)",
+        find_index="SELECT 1",  # they are there with all other tables
     )
 )
 
@@ -209,9 +82,6 @@ SELECT first_id + added.seq, added.line FROM place, (VALUES {{}}) AS added (seq,
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """What no text of the server has."""
-
-_SCHEMA_LOCK = 0x746F6F6C
-"""Key of the advisory lock for creating the tables, so that two processes do not collide."""
 
 _LIMITS = {
     "connect_timeout": 10,
@@ -238,9 +108,11 @@ class Channel:
         self._read_only = read_only
         self._lock = threading.RLock()
         self._db: psycopg.Connection[Any] | None = None
+        self._used_at = 0.0
 
     def _get_connection(self) -> psycopg.Connection[Any]:
         """The open connection; a new one where there is none or it broke."""
+        self._used_at = time.monotonic()
         if self._db is None or self._db.closed or self._db.broken:
             limits: dict[str, Any] = {
                 name: n for name, n in _LIMITS.items() if f"{name}=" not in self._address
@@ -271,6 +143,13 @@ class Channel:
                     names = {kind.__name__ for kind in type(error).__mro__}
                     if "UniqueViolation" in names:
                         raise LogConflict("another writer appended to this conversation first") from None
+                    if "InsufficientPrivilege" in names:
+                        self.drop()
+                        problem = str(error).strip().partition("\n")[0]
+                        raise LogUnavailable(
+                            f"this role may not use the log: {problem}\n  the owner of the tables lets it: "
+                            f"{format_upgrade(self._address, '--role', 'NAME')}"
+                        ) from None
                     if names & {"DiskFull", "IoError"}:
                         message = f"the PostgreSQL server cannot store the log: {error}"
                         raise StorageFailure(message) from None
@@ -285,6 +164,15 @@ class Channel:
         with self._lock:
             yield self._get_connection()
 
+    def close_idle(self, seconds: float) -> None:
+        """Close the connection where nobody has begun to use it for so long, or uses it now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if time.monotonic() - self._used_at >= seconds:
+                    self.drop()
+            finally:
+                self._lock.release()
+
     def drop(self) -> None:
         """Close the connection; the next use opens another."""
         if self._db is not None:
@@ -295,46 +183,6 @@ class Channel:
         """Close the connection; safe to call twice."""
         with self._lock:
             self.drop()
-
-
-def prepare_schema(db: Connection) -> None:
-    """Create the tables where there are none.
-
-    Raises:
-        ForeignLog, LogDamaged, LogUnavailable: see `check_tables`.
-    """
-    with db.transaction():
-        db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-        if _list_objects(db):
-            check_tables(db)
-        else:
-            db.execute(_SCHEMA)
-
-
-def _list_objects(db: Connection) -> list[tuple[str, str]]:
-    """What is in this database of a log, or called like something of one."""
-    return db.execute(_LIST_OBJECTS.encode()).fetchall()
-
-
-def check_tables(db: Connection) -> None:
-    """Check that the database has a log of this release.
-
-    Raises:
-        ForeignLog: it has no table of one.
-        LogUnavailable: an earlier draft wrote it.
-        LogDamaged: what is in it of a log is not exactly what a log has: see `check_own_schema`.
-    """
-    objects = _list_objects(db)
-    names = {name for name, _ in objects}
-    if not names & {name for name in _OWN_OBJECTS if name.startswith("table")}:
-        raise ForeignLog("there is no log of Toolchart in this database")
-    if "table 'toolchart_leases'" in names:
-        raise LogUnavailable(
-            "the log in this database was written by a draft of Toolchart, in an earlier form\n"
-            "  this one cannot read it: use the release that wrote it, or begin a new log"
-        )
-    has_index = any(name in names for name in _INDEX_OBJECTS if name.startswith("table"))
-    check_own_schema("the database", objects, _OWN_OBJECTS | _INDEX_OBJECTS if has_index else _OWN_OBJECTS)
 
 
 def begin_unsynced(db: Connection) -> None:
@@ -355,7 +203,7 @@ class PostgresStore(SqlStore):
     Args:
         address: `postgresql://...`.
         durable: whether a commit waits for the disk (`full`).
-        read_only: whether the server refuses every write of this store, and no table is created.
+        read_only: whether the server refuses every write of this store.
 
     Raises:
         LogUnavailable: the extra `postgres` is not installed, or the server cannot be reached.
@@ -368,10 +216,8 @@ class PostgresStore(SqlStore):
         self._durable = durable
         self._writing = Channel(address, read_only=read_only)
         self._reading = Channel(address, read_only=read_only)
-        if read_only:
-            self._reading.run(check_tables)
-        else:
-            self._writing.run(prepare_schema)
+        # With the connection that reads: one that only appends opens when there is something to append.
+        self._reading.run(partial(check_schema, address=address))
 
     def read_time(self) -> float:
         """The clock of the server, which all workers share."""
@@ -496,10 +342,6 @@ class PostgresStore(SqlStore):
         def write(db: Connection) -> None:
             with db.transaction():
                 begin_unsynced(db)  # what a crash takes away is written again
-                if not self._has_index(db):
-                    db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-                    if not self._has_index(db):
-                        db.execute(_INDEX_SCHEMA)
                 self._write_index(db, entries)
 
         self._writing.run(write)
@@ -511,6 +353,11 @@ class PostgresStore(SqlStore):
         query = " & ".join(f"'{word}'" for word in term.words) + (":*" if term.is_prefix else "")
         run = f" {' '.join(term.words)}{'' if term.is_prefix else ' '}"
         return query, run if len(term.words) > 1 else ""
+
+    def close_idle(self, seconds: float) -> None:
+        """See `StoreBase.close_idle`."""
+        self._writing.close_idle(seconds)
+        self._reading.close_idle(seconds)
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""
@@ -551,9 +398,13 @@ def _build_insert(count: int) -> bytes:
 
 
 def open_postgres_store(address: str, *, create: bool = True, durable: bool = True) -> PostgresStore:
-    """The store of a database; its tables are created where they are missing.
+    """The store of a database; no table is made or changed.
+
+    Args:
+        create: has no meaning here: `toolchart database upgrade` makes the tables.
 
     Raises:
+        ForeignLog: the database has no tables of a log.
         LogUnavailable: the database cannot be reached, or the extra `postgres` is not installed.
     """
     return PostgresStore(address, durable=durable)

@@ -14,7 +14,8 @@ rows are as durable as the log was opened for. Only then `runtime/performers.py`
 what a list chooses and sorts by |
 | `search_words` | of the search index: the words of a record, under its id |
 
-The tables of the search index are made by whoever searches first. No append reads or writes them.
+The tables of the search index are made with the others in PostgreSQL, and by whoever searches first in
+SQLite. No append reads or writes them.
 
 A record's key is one integer: a database appends to such a table by writing one page, where a key of two
 columns rewrites several each time one is full. What differs between the two databases is a `Dialect`.
@@ -132,10 +133,6 @@ class Queries:
         )
         self.list_recent = build(
             "SELECT conversation FROM {p}small_values WHERE kind = ? ORDER BY number DESC LIMIT ?"
-        )
-        self.list_without = build(
-            "SELECT id FROM {p}conversations WHERE NOT EXISTS (SELECT 1 FROM {p}small_values "
-            "WHERE conversation = id AND kind = ? AND key = '') ORDER BY number"
         )
         self.drop_values = build("DELETE FROM {p}small_values WHERE conversation = ?")
         self.find_number = build(_NUMBER[1:-1])
@@ -565,10 +562,6 @@ class SqlStore(StoreBase):
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations, the oldest first."""
         return self._fetch_names(self.queries.list_names)
-
-    def list_without(self, kind: str) -> Iterable[str]:
-        """The conversations that have no value of a kind with an empty key."""
-        return self._fetch_names(self.queries.list_without, kind)
 
     def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
         """The ids of all conversations, the newest first, page by page."""

@@ -18,6 +18,7 @@ from toolchart.engine.exchange.message_files import find_message_lists, read_mes
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.family import NO_HEADING
 from toolchart.engine.log.record import compute_line_hash
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.record_file import (
     RecordFile,
@@ -29,7 +30,7 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_conversatio
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parts import read_heading_options
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
+from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.ports import Store
 
 _RECORDS_USAGE = "--conversation and --owner mean nothing for records: they hold their ids and owners."
@@ -122,7 +123,7 @@ def _store_conversations(
                 hint="choose another id with --conversation",
             )
         for name, lines in track_progress(lines_by_name.items(), "writing", len(lines_by_name)):
-            store.append(name, 0, lines)
+            store.append(name, 0, lines, is_over=True)  # `import_messages` ends what the messages left open
     finally:
         store.close()
     _print_names(lines_by_name)
@@ -152,7 +153,8 @@ def _import_records(path: Path, log: str | None, durability: str | None, place: 
         try:
             missing = [row for row in verified if not _has_records(store, row)]
             for row in track_progress(missing, "writing", len(missing)):
-                store.append(row.conversation, 0, _read_verified(source, row))
+                is_over = _is_over(source, row.conversation)
+                store.append(row.conversation, 0, _read_verified(source, row), is_over=is_over)
         finally:
             store.close()
     finally:
@@ -161,6 +163,16 @@ def _import_records(path: Path, log: str | None, durability: str | None, place: 
         if row not in missing:
             print_notice(f"skipped {row.conversation}: the log has the same records")
     _print_names(row.conversation for row in missing)
+
+
+def _is_over(source: RecordFile, conversation: str) -> bool:
+    """Whether the last turn of a conversation is at its end, so that no worker need look at it; false where
+    this release cannot tell."""
+    try:
+        loaded_conversation = load_conversation(source, conversation)
+    except ToolchartError:
+        return False
+    return loaded_conversation is not None and loaded_conversation.snapshot.is_over
 
 
 def _has_records(store: Store, verified: VerifiedConversation) -> bool:
