@@ -20,6 +20,7 @@ from toolchart.states.machine import get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, find_unbounded_agents
 from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
 from toolchart.states.proofs.bounds.formulas import compute_worst_cases, fit_formulas, fit_item_formulas
+from toolchart.states.proofs.bounds.prices import bound_worst_case
 from toolchart.states.proofs.bounds.worst_case import MAX_NODES, NoBound, compute_worst_case
 from toolchart.states.proofs.dataflow.agents import FlowAgent
 from toolchart.states.proofs.dataflow.analysis import follow_data
@@ -50,6 +51,9 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     worst: WorstCase | None
     """The most that one turn can cost: what follows from one message of the user. None where there is no
     bound."""
+    is_exact: bool = True
+    """Whether some turn can cost each number of the worst case. False: the counters take too many values for
+    the search, and the numbers are a proved upper bound."""
     formulas: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The worst case as formulas over the limits, for instance `2 * max_iterations + 1`, where one exists."""
 
@@ -87,13 +91,12 @@ def check(
     graph = explore_chart(machine)
     findings = _find_findings(chart, graph, risky, flow_agent)
     bound = None if findings else _compute_bound(chart, graph, limits, find_agent_cost)
-    if bound is None or bound[2]:  # what was found may rest on facts that cannot meet
+    if bound is None or bound.problems:  # what was found may rest on facts that cannot meet
         graph = explore_with_memory(machine, graph)
         findings = _find_findings(chart, graph, risky, flow_agent)
         bound = _compute_bound(chart, graph, limits, find_agent_cost)
-    worst, formulas, problems = bound
     dead_rules, idle_rules = (flow_agent.dead_rules, flow_agent.idle_rules) if flow_agent else ((), ())
-    findings += [] if unbounded else problems
+    findings += [] if unbounded else bound.problems
     findings += [Finding(kind="dead rule", message=message, state="") for message in dead_rules]
     idle = (Finding(kind="idle rule", message=message, state="") for message in idle_rules)
     return CheckReport(
@@ -102,8 +105,9 @@ def check(
         notes=(*find_notes(chart, graph), *idle),
         state_count=len(graph.states),
         table_size=_count_answers(graph),
-        worst=worst,
-        formulas=formulas,
+        worst=bound.worst,
+        is_exact=bound.is_exact,
+        formulas=bound.formulas,
     )
 
 
@@ -119,8 +123,9 @@ def find_problems(
     find_agent_cost: FindAgentCost | None = None,
 ) -> tuple[list[Finding], WorstCase | None]:
     """The faults in a graph of a chart, those about its bound too, and the worst case."""
-    worst, _, problems = _compute_bound(chart, graph, limits, find_agent_cost)
-    return [_add_change(finding) for finding in (*find_faults(chart, graph, risky), *problems)], worst
+    bound = _compute_bound(chart, graph, limits, find_agent_cost)
+    findings = (*find_faults(chart, graph, risky), *bound.problems)
+    return [*map(_add_change, findings)], bound.worst
 
 
 def _find_findings(
@@ -131,17 +136,30 @@ def _find_findings(
     return [*find_faults(chart, graph, risky), *flows]
 
 
+class _Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """The worst case, its formulas, and what stands in the way of one."""
+
+    worst: WorstCase | None = None
+    is_exact: bool = True
+    formulas: Mapping[str, str] = msgspec.field(default_factory=dict)
+    problems: tuple[Finding, ...] = ()
+
+
 def _compute_bound(
     chart: Chart, graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None
-) -> tuple[WorstCase | None, Mapping[str, str], list[Finding]]:
-    """The worst case, its formulas, and what stands in the way of one."""
+) -> _Bound:
     if not graph.is_complete:
-        return None, {}, []
+        return _Bound()
     problems = list(_find_unbounded_agents(chart, graph, find_agent_cost))
     cycle = find_unbounded_cycle(graph)
     # Where the proof for all limits fails, a search that is still small may show that the cycle ends.
     max_nodes = _MAX_NODES_OF_UNPROVED_CYCLES if cycle else MAX_NODES
     worst = compute_worst_case(graph, limits, find_agent_cost, max_nodes=max_nodes)
+    is_exact = True
+    if isinstance(worst, NoBound) and worst.reason == "nodes" and not cycle:
+        # Every turn ends, so a bound is all that is missing; see `prices.py`.
+        bound = bound_worst_case(graph, limits, find_agent_cost)
+        worst, is_exact = (worst, True) if bound is None else (bound, False)
     most_items, item_formulas = None, dict[str, str]()
     if isinstance(worst, NoBound) and worst.reason == "items":
         item_formulas = fit_item_formulas(graph, limits, find_agent_cost)
@@ -150,14 +168,15 @@ def _compute_bound(
             worst, most_items = few, 1
     worst_cases = None
     if isinstance(worst, WorstCase):
-        worst_cases = compute_worst_cases(graph, worst, find_agent_cost, most_items)
+        worst_cases = compute_worst_cases(graph, worst, find_agent_cost, most_items, is_exact=is_exact)
     if cycle and worst_cases is None:
         problems.append(_build_unbounded_finding(chart, graph, cycle))
     elif isinstance(worst, NoBound):
         problems.append(_build_no_number_finding(chart, graph, worst, item_formulas))
     if problems or isinstance(worst, NoBound):
-        return None, {}, problems
-    return worst, fit_formulas(worst_cases) if worst_cases else {}, []
+        return _Bound(problems=tuple(problems))
+    formulas = fit_formulas(worst_cases) if worst_cases else {}
+    return _Bound(worst=worst, is_exact=is_exact, formulas=formulas)
 
 
 def _count_answers(graph: ExplorationGraph) -> int:

@@ -13,6 +13,7 @@ from msgspec import to_builtins
 
 from toolchart.states.events import Limits
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
+from toolchart.states.proofs.bounds.prices import bound_worst_case
 from toolchart.states.proofs.bounds.worst_case import NoBound, compute_worst_case, list_read_limits
 from toolchart.states.proofs.explored_states import ExplorationGraph
 
@@ -41,12 +42,15 @@ def compute_worst_cases(
     worst_case: WorstCase,
     find_agent_cost: FindAgentCost | None = None,
     most_items: int | None = None,
+    *,
+    is_exact: bool = True,
 ) -> WorstCases | None:
     """The worst case under several values of the limits that guards read; None where one has none.
 
     Args:
         worst_case: that under the limits of the check.
         most_items: as for `compute_worst_case`.
+        is_exact: whether the search finds it; false: an upper bound (`prices.py`).
     """
     read_limits = list_read_limits(graph)
     names = _choose_names(read_limits)
@@ -57,10 +61,14 @@ def compute_worst_cases(
     settings += [{**settings[0], name: value} for name in others for value in (1, 4)]
     worst_cases = []
     for values in settings:
-        other = compute_worst_case(
-            graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES, most_items=most_items
-        )
-        if isinstance(other, NoBound):
+        other: WorstCase | NoBound | None
+        if is_exact:
+            other = compute_worst_case(
+                graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES, most_items=most_items
+            )
+        else:
+            other = bound_worst_case(graph, Limits(**values), find_agent_cost)
+        if not isinstance(other, WorstCase):
             return None
         worst_cases.append(other)
     pairs = (*_BASE_PAIRS, *_CHECK_PAIRS)

@@ -257,9 +257,7 @@ class NodeSearch:
                 if component_of[node] == component_of[target]:
                     inner.setdefault(component_of[node], []).append((costs, node, target, edge))
         for part in inner.values():
-            labels = tuple(
-                dict.fromkeys(self._states[node[0]].configuration.label for _, node, _, _ in part)
-            )
+            labels = tuple(dict.fromkeys(self._states[node[0]].configuration.label for _, node, _, _ in part))
             if not _ends(part):
                 return NoBound(reason="cycle", labels=labels)
             if any(costs != NO_COSTS for costs, _, _, _ in part):
