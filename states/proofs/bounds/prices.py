@@ -45,7 +45,7 @@ from toolchart.states.proofs.bounds.costs import COST_FIELDS, FindAgentCost, Wor
 from toolchart.states.proofs.bounds.cycles import find_components, moves_counter, resets_counter
 from toolchart.states.proofs.bounds.worst_case import Node, NodeSearch, find_top, list_known_facts
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEdge
-from toolchart.states.proofs.solving.solver import compile_guard, find_facts, split_conjunction
+from toolchart.states.proofs.solving.solver import GuardSolver, compile_guard, find_facts, split_conjunction
 from toolchart.states.vocabulary import Fact
 
 _MAX_NODES = 20_000
@@ -144,12 +144,7 @@ class _PricedGraph:
         ]
         self._constraints: list[_Constraint] = []
         counters, limit_values = list_known_facts(graph, limits)
-        uses = [
-            use
-            for counter in counters
-            if (top := find_top(graph, counter.name, limit_values)) is not None
-            and (use := _CounterUse(counter, top, limit_values, self.edges)).most_values
-        ]
+        uses = [_CounterUse(counter, graph.solver, limit_values, self.edges) for counter in counters]
         for use in uses:
             self._constraints += use.list_direct_constraints()
         self._add_indirect_constraints(uses)
@@ -252,7 +247,7 @@ class _CounterUse:
     """Where one counter is moved, set back, and compared with numbers."""
 
     def __init__(
-        self, counter: Fact, top: int, limit_values: Mapping[str, int], edges: Sequence[_Edge]
+        self, counter: Fact, solver: GuardSolver, limit_values: Mapping[str, int], edges: Sequence[_Edge]
     ) -> None:
         self.moves: set[int] = set()
         self.resets: set[int] = set()
@@ -262,7 +257,7 @@ class _CounterUse:
         """By edge that no great value lets through: the greatest value that does."""
         self._values: dict[int, frozenset[int]] = {}
         known = {*limit_values, counter.name}
-        values: dict[tuple[tuple[str, bool], ...], frozenset[int]] = {}
+        values: dict[tuple[tuple[str, bool], ...], frozenset[int] | None] = {}
         for index, edge in enumerate(edges):
             origin = edge.origin
             if resets_counter(origin, counter):
@@ -281,12 +276,12 @@ class _CounterUse:
                 for text, truth in split_conjunction(*guard)
                 if counter.name in find_facts(text) and find_facts(text) <= known
             )
-            if parts and parts not in values:
-                values[parts] = _list_values(parts, counter.name, top, limit_values)
-            # The top stands for every greater value.
-            if parts and top not in values[parts] and index not in self.resets:
-                self._values[index] = values[parts]
-                self.most_values[index] = max(values[parts], default=0)
+            if parts not in values:
+                values[parts] = _list_values(parts, counter.name, solver, limit_values)
+            allowed = values[parts]
+            if allowed is not None and index not in self.resets:
+                self._values[index] = allowed
+                self.most_values[index] = max(allowed, default=0)
 
     @property
     def has_free_moves(self) -> bool:
@@ -321,15 +316,19 @@ class _CounterUse:
 
 
 def _list_values(
-    parts: tuple[tuple[str, bool], ...], name: str, top: int, limit_values: Mapping[str, int]
-) -> frozenset[int]:
-    """The values of a counter, up to its top, under which guards have these truths."""
-    guards = [(compile_guard(text), truth) for text, truth in parts]
-    return frozenset(
+    parts: tuple[tuple[str, bool], ...], name: str, solver: GuardSolver, limit_values: Mapping[str, int]
+) -> frozenset[int] | None:
+    """The values of a counter under which guards may have these truths; None where there is no greatest."""
+    tops = {text: find_top(solver, [text], name, limit_values) for text, _ in parts}
+    top = max((top for top in tops.values() if top is not None), default=0)
+    # A guard that never settles, such as one over a remainder, may have either truth.
+    guards = [(compile_guard(text), truth) for text, truth in parts if tops[text] is not None]
+    allowed = frozenset(
         value
         for value in range(top + 1)
         if all(bool(guard({**limit_values, name: value})) is truth for guard, truth in guards)
     )
+    return None if top in allowed else allowed  # the top stands for every greater value
 
 
 # -- prices --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -122,7 +122,8 @@ class NodeSearch:
         self._places = [i for i, c in enumerate(counters) if followed is None or c.name in followed]
         self._counters = [counters[place] for place in self._places]
         self._names = tuple(counter.name for counter in self._counters)
-        self._tops = tuple(find_top(graph, name, self._limit_values) for name in self._names)
+        guards = list_guards(graph)
+        self._tops = tuple(find_top(graph.solver, guards, name, self._limit_values) for name in self._names)
         # Nodes are compared often, and an explored state is large: its number stands for it.
         self._states = list(graph.states)
         self._numbers = {state: number for number, state in enumerate(self._states)}
@@ -348,8 +349,7 @@ def _take_greater(a: Costs, b: Costs) -> Costs:
 
 def list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fact], dict[str, int]]:
     """The counters that guards name, and the values of the limits that they name."""
-    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
-    names = {name for text in guards for name in find_facts(text)}
+    names = {name for text in list_guards(graph) for name in find_facts(text)}
     counters = sorted(list_counters(graph.vocabulary, names), key=lambda fact: fact.name)
     values = to_builtins(limits)
     limit_values = {
@@ -383,14 +383,20 @@ def _limit_value(value: int, top: int | None) -> int:
     return value if top is None else min(value, top)
 
 
-def find_top(graph: ExplorationGraph, name: str, limit_values: Mapping[str, int]) -> int | None:
-    """A value from which on every guard about a counter gives the same answer; None where there is none."""
-    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards if name in find_facts(text)}
-    atoms = {atom for text in guards for atom in _list_atoms(text, name)}
+def list_guards(graph: ExplorationGraph) -> set[str]:
+    """Every guard on an edge of a graph."""
+    return {text for edge in graph.iterate_edges() for text, _ in edge.guards}
+
+
+def find_top(
+    solver: GuardSolver, guards: Iterable[str], name: str, limit_values: Mapping[str, int]
+) -> int | None:
+    """A value from which on each of some guards over a counter gives the same answer; None: there is none."""
+    atoms = {atom for text in guards if name in find_facts(text) for atom in _list_atoms(text, name)}
     limit_facts = {f"{limit} == {value}": True for limit, value in limit_values.items()}
     top = 4
     while top <= 2**16:
-        if all(_is_decided(graph.solver, atom, {**limit_facts, f"{name} >= {top}": True}) for atom in atoms):
+        if all(_is_decided(solver, atom, {**limit_facts, f"{name} >= {top}": True}) for atom in atoms):
             return top
         top *= 2
     return None

@@ -1,0 +1,98 @@
+"""Random charts whose cycles are bounded by counters, and large ones of known shapes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from toolchart.states.chart.document import Chart
+from toolchart.states.chart.loading import make_chart
+
+Row = dict[str, str]
+
+ENDS: dict[str, Any] = {
+    "finished": {"final": True, "enter": "answer"},
+    "error": {"final": True, "enter": "answer_with_error"},
+}
+
+
+def declare_model_calls(*names: str) -> dict[str, Any]:
+    """Effects `write_NAME` with results `NAME`."""
+    return {f"write_{name}": {"call_model": {"as": name, "prompt": "Write."}} for name in names}
+
+
+# -- known shapes --------------------------------------------------------------------------------
+
+
+def build_retries(length: int, counters: int, *, goes_back: bool) -> Chart:
+    """A chain of states, the first of which retry up to three times, each by a counter of its own.
+
+    Args:
+        goes_back: whether the last state leads back to the first one, three times.
+    """
+    names = [f"d{number}" for number in range(length + 1)]
+    states: dict[str, Any] = {}
+    for number, name in enumerate(names[:-1]):
+        rows: list[Row] = [{"event": "replied", "target": f"in_{names[number + 1]}"}]
+        if number < counters:
+            rows.append({"event": "failed", "target": f"in_{name}", "cond": f"{name}.failures < 3"})
+        rows.append({"event": "failed cancelled", "target": "error"})
+        states[f"in_{name}"] = {"initial": number == 0, "enter": f"write_{name}", "transitions": rows}
+    last = names[-1]
+    back: list[Row] = [{"event": "replied", "target": "in_d0", "cond": f"{last}.count < 4"}]
+    states[f"in_{last}"] = {
+        "enter": f"write_{last}",
+        "transitions": [*(back if goes_back else []), {"event": "replied failed", "target": "finished"}],
+    }
+    document = {"name": "retries", "states": {**states, **ENDS}, "effects": declare_model_calls(*names)}
+    return make_chart(document)
+
+
+# -- random ones ---------------------------------------------------------------------------------
+
+
+def make_random_counters(seed: int) -> Chart:
+    """A chart of a few states with rows back and forth, whose guards read counters of their results."""
+    rng = random.Random(seed)
+    names = [f"d{number}" for number in range(rng.randint(2, 5))]
+    states: dict[str, Any] = {}
+    for number, name in enumerate(names):
+        states[f"in_{name}"] = {
+            "initial": number == 0,
+            "enter": f"write_{name}",
+            "transitions": [
+                *(row for event in ("replied", "failed") for row in _make_rows(rng, names, number, event)),
+                {"event": "cancelled", "target": rng.choice(["error", "in_d0"])},
+            ],
+        }
+    document = {"name": f"random {seed}", "states": {**states, **ENDS}}
+    return make_chart({**document, "effects": declare_model_calls(*names)})
+
+
+def _make_rows(rng: random.Random, names: list[str], number: int, event: str) -> list[Row]:
+    """Guarded rows that lead anywhere, then one that leads onwards."""
+    rows: list[Row] = []
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        target = f"in_{rng.choice(names)}"
+        rows.append({"event": event, "target": target, "cond": _make_guard(rng, names, number, event)})
+    onwards = [f"in_{name}" for name in names[number + 1 : number + 3]]
+    rows.append({"event": event, "target": rng.choice([*onwards, "finished"] if onwards else ["finished"])})
+    return rows
+
+
+def _make_guard(rng: random.Random, names: list[str], number: int, event: str) -> str:
+    """A guard that mostly bounds what the event counts, and sometimes something else too, or instead."""
+    own = f"{names[number]}.{'count' if event == 'replied' else 'failures'}"
+    other = f"{rng.choice(names)}.{rng.choice(['count', 'failures', 'attempt'])}"
+    limit = rng.choice(["2", "3", "4", "max_attempts"])
+    usual = f"{own} {rng.choice(['<', '<='])} {limit}"
+    unusual = [
+        f"{other} < {limit}",
+        f"{own} + {other} < {limit}",
+        f"{usual} and {other} < {rng.randint(1, 4)}",
+        f"{own} == {rng.randint(1, 3)}",
+        f"{own} % 2 == 1 and {usual}",
+        f"{usual} or {other} == 1",
+        f"{names[number]}.attempt < {limit}",
+    ]
+    return usual if rng.random() < 0.75 else rng.choice(unusual)
