@@ -6,7 +6,7 @@ cancellation or what the user says meanwhile, and templates that name what does 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
@@ -26,12 +26,11 @@ from toolchart.states.proofs.solving.solver import GuardSolver
 
 
 def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """Every note about a chart."""
+    """Every note about a chart but the one about what is not heard (`build_unheard_note`)."""
     for state, body, _ in walk_states(chart):
         yield from _find_order_notes(chart, graph.solver, state, body.get("transitions") or [])
     yield from _find_idle_rows(chart, graph)
     yield from _find_uncancellable_states(chart, graph)
-    yield from _find_unheard_states(chart, graph)
     yield from find_template_notes(chart, graph)
 
 
@@ -164,19 +163,24 @@ def _find_uncancellable_states(chart: Chart, graph: ExplorationGraph) -> Iterato
         )
 
 
-def _find_unheard_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """One note for all states in which no row takes what the user says meanwhile."""
+def list_unheard_labels(graph: ExplorationGraph) -> list[str]:
+    """The configurations in which no row takes what the user says meanwhile."""
     states_with_row = {edge.source for edge in graph.iterate_edges() if edge.event == UserSaid.TYPE}
     labels = dict.fromkeys(
         state.configuration.label
         for state in graph.states
         if not state.configuration.terminated and state not in states_with_row
     )
+    return list(labels)
+
+
+def build_unheard_note(labels: Sequence[str]) -> Iterator[Finding]:
+    """One note for all configurations in which no row takes what the user says meanwhile."""
     if labels:
         names = ", ".join(map(repr, labels))
         yield Finding(
             kind="not heard",
-            state=next(iter(labels)),
+            state=labels[0],
             event=UserSaid.TYPE,
             message=f"no transition handles 'user_said' in {names}: what the user says meanwhile goes into "
             "the next request of the conversation",

@@ -34,7 +34,7 @@ never too small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
@@ -58,16 +58,23 @@ Number = int | Fraction
 
 
 def bound_worst_case(
-    graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None = None
+    graph: ExplorationGraph,
+    limits: Limits,
+    find_agent_cost: FindAgentCost | None = None,
+    *,
+    own_states: Collection[str] | None = None,
 ) -> WorstCase | None:
     """A proved upper bound of what a chart can request in one turn; None where none is found.
 
     It does not say that every turn ends: a cycle that costs nothing may go on. See `cycles.py` for that.
+
+    Args:
+        own_states: as for `compute_worst_case`.
     """
     counters, _ = list_known_facts(graph, limits)
     followed = set(find_coupled_counters(graph, [counter.name for counter in counters]))
     for names in [followed, set[str]()] if followed else [followed]:
-        search = NodeSearch(graph, limits, find_agent_cost, _MAX_NODES, followed=names)
+        search = NodeSearch(graph, limits, find_agent_cost, _MAX_NODES, followed=names, own_states=own_states)
         if not search.build_nodes():
             continue
         bounds = _bound_costs(_PricedGraph(graph, search, limits))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ def compute_worst_case(
     *,
     max_nodes: int = MAX_NODES,
     most_items: int | None = None,
+    own_states: Collection[str] | None = None,
 ) -> WorstCase | NoBound:
     """The most that a chart can request in one turn, under these limits.
 
@@ -84,9 +85,12 @@ def compute_worst_case(
     Args:
         most_items: the most calls of one reply, and items of a list that has no limit of its own; None where
             items are not counted.
+        own_states: the states whose effects count; None: all.
     """
     counter = ItemCounter(graph.vocabulary, most_items) if most_items is not None else None
-    numbers = NodeSearch(graph, limits, find_agent_cost, max_nodes, counter).find_longest_path()
+    numbers = NodeSearch(
+        graph, limits, find_agent_cost, max_nodes, counter, own_states=own_states
+    ).find_longest_path()
     if isinstance(numbers, NoBound):
         return numbers
     fields: dict[str, Any] = dict(zip(COST_FIELDS, numbers, strict=True))
@@ -98,6 +102,7 @@ class NodeSearch:
 
     Args:
         followed: the counters that tell nodes apart; None: all. A guard over another counter may be either.
+        own_states: the states whose effects count; None: all.
     """
 
     def __init__(
@@ -108,10 +113,12 @@ class NodeSearch:
         max_nodes: int,
         items: ItemCounter | None = None,
         followed: Collection[str] | None = None,
+        own_states: Collection[str] | None = None,
     ) -> None:
         self._graph = graph
         self._max_nodes = max_nodes
         self._items = items
+        self._own_states = own_states
         self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
         counters, self._limit_values = list_known_facts(graph, limits)
         if not graph.live_counters:  # the same under all limits
@@ -166,7 +173,7 @@ class NodeSearch:
             if self._items is not None:
                 counts += self._items.list_first_values()
             node = (self._numbers[start.state], False, counts)
-            self._add_start(node, self._sum_costs(ask.effect for ask in start.move.asks))
+            self._add_start(node, self._sum_costs((ask.state, ask.effect) for ask in start.move.asks))
         queue = deque(self.starts)
         while queue:
             node = queue.popleft()
@@ -211,7 +218,7 @@ class NodeSearch:
         return _Step(
             edge=edge,
             target=self._numbers[edge.target],
-            costs=self._sum_costs(ask.effect for ask in edge.move.asks),
+            costs=self._sum_costs((ask.state, ask.effect) for ask in edge.move.asks),
             resets=resets,
             moves=moves,
             late_moves=[self._names.index("iteration")] if has_late_move else [],
@@ -267,16 +274,20 @@ class NodeSearch:
 
     # -- costs -----------------------------------------------------------------------------------
 
-    def _sum_costs(self, effects: Iterator[str]) -> Costs:
+    def _sum_costs(self, asks: Iterable[tuple[str, str]]) -> Costs:
         total = NO_COSTS
-        for effect in effects:
+        for state, effect in asks:
+            if self._own_states is not None and state not in self._own_states:
+                continue
             total = _add_costs(total, self._costs.find_costs(effect))
         return total
 
     def _sum_woken_agents(self, edge: ExploredEdge) -> Costs:
         """What the agents cost that the user's message wakes."""
-        resting = [effect.name for effect in edge.source.open_effects if effect.stage == "resting"]
-        return self._sum_costs(iter(resting if edge.starts_turn else []))
+        resting = [
+            (effect.state, effect.name) for effect in edge.source.open_effects if effect.stage == "resting"
+        ]
+        return self._sum_costs(resting if edge.starts_turn else [])
 
 
 @dataclass(slots=True, kw_only=True)
