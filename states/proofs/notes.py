@@ -19,7 +19,7 @@ from toolchart.states.flows.results import RESERVED_FIELDS
 from toolchart.states.flows.templates import list_template_variables
 from toolchart.states.proofs.bounds.costs import get_result_schema
 from toolchart.states.proofs.exploration import merge_truths
-from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect, is_agent_list
+from toolchart.states.proofs.explored_states import ExplorationGraph, is_agent_list
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
 from toolchart.states.proofs.result_rules import find_rules_event
 from toolchart.states.proofs.solving.solver import GuardSolver
@@ -194,11 +194,9 @@ def can_arrive(graph: ExplorationGraph, state_name: str, event: str) -> bool:
     """
     if not event or event.startswith("done.state."):
         return True
-    arrivals = [(edge.source, edge.event, edge.effect) for edge in graph.iterate_edges()]
-    arrivals += [(refusal.state, refusal.event, refusal.effect) for refusal in graph.refusals]
     return any(
-        state_name in state.configuration.states and _takes_event(name, arrived_event, effect)
-        for state, arrived_event, effect in arrivals
+        _takes_event(name, arrived_event, effect)
+        for arrived_event, effect in graph.find_arrivals(state_name)
         for name in event.split()
     ) or _is_raised(graph, event)
 
@@ -210,10 +208,10 @@ def _is_raised(graph: ExplorationGraph, event: str) -> bool:
     )
 
 
-def _takes_event(name: str, arrived_event: str, effect: ExploredEffect | None) -> bool:
+def _takes_event(name: str, arrived_event: str, effect: str) -> bool:
     """Whether a row for `replied`, `replied.call_model` or `*` takes an event."""
     base, _, effect_name = name.removesuffix(".*").partition(".")
-    is_answer_to = not effect_name or (effect is not None and effect_name == effect.name)
+    is_answer_to = effect_name in ("", effect)
     return name == "*" or (base == arrived_event and is_answer_to)
 
 

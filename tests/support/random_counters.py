@@ -96,3 +96,97 @@ def _make_guard(rng: random.Random, names: list[str], number: int, event: str) -
         f"{names[number]}.attempt < {limit}",
     ]
     return usual if rng.random() < 0.75 else rng.choice(unusual)
+
+
+# -- regions -------------------------------------------------------------------------------------
+
+
+def build_regions(count: int, length: int = 2) -> Chart:
+    """Regions of a few states, each with a retry by a counter of its own."""
+    regions: dict[str, Any] = {}
+    names: list[str] = []
+    for region in range(count):
+        states: dict[str, Any] = {}
+        for number in range(length):
+            name = f"d{region}_{number}"
+            names.append(name)
+            onwards = f"in_d{region}_{number + 1}" if number + 1 < length else f"end_{region}"
+            states[f"in_{name}"] = {
+                "initial": number == 0,
+                "enter": f"write_{name}",
+                "transitions": [
+                    {"event": f"replied.write_{name}", "target": onwards},
+                    {
+                        "event": f"failed.write_{name}",
+                        "target": f"in_{name}",
+                        "cond": f"{name}.failures < 3",
+                    },
+                    {"event": f"failed.write_{name}", "target": onwards},
+                ],
+            }
+        regions[f"region_{region}"] = {"states": {**states, f"end_{region}": {"final": True}}}
+    return make_chart(
+        {
+            "name": "regions",
+            "states": {"together": _build_parallel(regions, "finished"), **ENDS},
+            "effects": declare_model_calls(*names),
+        }
+    )
+
+
+def _build_parallel(regions: dict[str, Any], target: str) -> dict[str, Any]:
+    rows = [{"event": "done.state.together", "target": target}, {"event": "cancelled", "target": "error"}]
+    return {"initial": True, "parallel": True, "states": regions, "transitions": rows}
+
+
+def make_random_regions(seed: int) -> Chart:
+    """Two or three regions with counters, with mistakes and with things that couple them."""
+    rng = random.Random(seed)
+    numbers = range(rng.choice([2, 2, 3]))
+    names = [f"d{region}_{number}" for region in numbers for number in range(rng.choice([1, 2, 2]))]
+    regions = {
+        f"region_{region}": _make_region(rng, region, [n for n in names if n.startswith(f"d{region}")], names)
+        for region in numbers
+    }
+    parallel = _build_parallel(regions, rng.choice(["finished", "judging"]))
+    if rng.random() < 0.2:
+        parallel["after"] = {"5m": rng.choice(["error", "judging"])}
+    if rng.random() < 0.1:
+        parallel["transitions"].append({"event": f"failed.write_{rng.choice(names)}", "target": "error"})
+    bound = rng.choice(["verdict.count < 3", "verdict.count < 3", f"{rng.choice(names)}.count < 4"])
+    judging: list[Row] = [
+        {"event": "replied", "target": "together", "cond": bound},
+        {"event": "replied failed", "target": "finished"},
+    ]
+    states = {"together": parallel, "judging": {"enter": "write_verdict", "transitions": judging}, **ENDS}
+    effects = declare_model_calls(*names, "verdict")
+    return make_chart({"name": f"regions {seed}", "states": states, "effects": effects})
+
+
+def _make_region(rng: random.Random, region: int, own: list[str], names: list[str]) -> dict[str, Any]:
+    """A chain of states with rows back, and now and then a mistake."""
+    end = f"end_{region}"
+    states: dict[str, Any] = {}
+    for number, name in enumerate(own):
+        onwards = f"in_{own[number + 1]}" if number + 1 < len(own) else end
+        rows: list[Row] = []
+        for event in ("replied", "failed"):
+            if rng.random() < 0.5:
+                field = "count" if event == "replied" else "failures"
+                guard = f"{name}.{field} < {rng.choice(['2', '3', 'max_attempts'])}"
+                if rng.random() < 0.12:
+                    guard = f"{rng.choice(names)}.failures < 2"
+                target = f"in_{rng.choice(own[: number + 1])}"
+                rows.append({"event": f"{event}.write_{name}", "target": target, "cond": guard})
+            if rng.random() < 0.06:
+                rows.append({"event": f"{event}.write_{name}", "target": "error"})
+            elif rng.random() < 0.95:  # else a gap
+                rows.append({"event": f"{event}.write_{name}", "target": onwards})
+        if rng.random() < 0.1:
+            rows.append({"event": "user_said", "target": f"in_{own[0]}"})
+        states[f"in_{name}"] = {"initial": number == 0, "enter": f"write_{name}", "transitions": rows}
+    if rng.random() < 0.05:
+        states[end] = {}  # nothing ever happens there
+    else:
+        states[end] = {"final": True}
+    return {"states": states}

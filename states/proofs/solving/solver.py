@@ -136,7 +136,7 @@ class GuardSolver:
         self.rules = rules
         """Events (empty: every event), what holds when one of them arrives, and the reason."""
         self._formulas: dict[tuple[str, bool], GuardFormula] = {}
-        self._rules_by_event: dict[str, dict[str, list[str]]] = {}
+        self._rules_by_fact = _index_by_facts(rules)
         self._parts: dict[tuple[Literals, str], list[Literals]] = {}
         self._answers: dict[Literals, _Answer] = {}
 
@@ -176,11 +176,7 @@ class GuardSolver:
         """
         key = (frozenset(literals.items()), event)
         if key not in self._parts:
-            if event not in self._rules_by_event:
-                self._rules_by_event[event] = _index_by_facts(
-                    text for events, text, _ in self.rules if not events or event in events
-                )
-            rules = _select_rules(literals, self._rules_by_event[event])
+            rules = _select_rules(literals, event, self._rules_by_fact)
             self._parts[key] = _group_by_facts([*literals.items(), *rules])
         return self._parts[key]
 
@@ -265,16 +261,18 @@ def find_witness(
 # -- guards as texts -----------------------------------------------------------------------------
 
 
-def _select_rules(literals: Iterable[str], rules: Mapping[str, list[str]]) -> list[tuple[str, bool]]:
-    """The rules about facts that these guards name, and about facts that such rules name.
+_RulesByFact = Mapping[str, list[tuple[tuple[str, ...], str]]]
+"""By each fact that a rule names: its events (empty: every event), and what holds when one arrives."""
 
-    Args:
-        rules: by each fact that they name.
-    """
+
+def _select_rules(literals: Iterable[str], event: str, rules: _RulesByFact) -> list[tuple[str, bool]]:
+    """The rules for an event about facts that these guards name, and about facts that such rules name."""
     queue = list(dict.fromkeys(name for text in literals for name in sorted(find_facts(text))))
     names, selected_rules = set(queue), dict[str, None]()
     while queue:
-        for rule in rules.get(queue.pop(), ()):
+        for events, rule in rules.get(queue.pop(), ()):
+            if events and event not in events:
+                continue
             selected_rules[rule] = None
             new_names = find_facts(rule) - names
             names |= new_names
@@ -282,11 +280,11 @@ def _select_rules(literals: Iterable[str], rules: Mapping[str, list[str]]) -> li
     return [(rule, True) for rule in selected_rules]
 
 
-def _index_by_facts(rules: Iterable[str]) -> dict[str, list[str]]:
-    index: dict[str, list[str]] = {}
-    for rule in rules:
+def _index_by_facts(rules: Iterable[tuple[tuple[str, ...], str, str]]) -> _RulesByFact:
+    index: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for events, rule, _ in rules:
         for name in find_facts(rule):
-            index.setdefault(name, []).append(rule)
+            index.setdefault(name, []).append((events, rule))
     return index
 
 
