@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from typing import Any
 
@@ -116,11 +117,7 @@ def build_regions(count: int, length: int = 2) -> Chart:
                 "enter": f"write_{name}",
                 "transitions": [
                     {"event": f"replied.write_{name}", "target": onwards},
-                    {
-                        "event": f"failed.write_{name}",
-                        "target": f"in_{name}",
-                        "cond": f"{name}.failures < 3",
-                    },
+                    {"event": f"failed.write_{name}", "target": f"in_{name}", "cond": f"{name}.failures < 3"},
                     {"event": f"failed.write_{name}", "target": onwards},
                 ],
             }
@@ -190,3 +187,20 @@ def _make_region(rng: random.Random, region: int, own: list[str], names: list[st
     else:
         states[end] = {"final": True}
     return {"states": states}
+
+
+# -- coupled ones --------------------------------------------------------------------------------
+
+
+def couple(chart: Chart, guard: str, state: str, row: int) -> Chart:
+    """The same chart with another guard on one row of a state."""
+    document = copy.deepcopy(chart.document)
+    rows = _find_body(document["states"], state)["transitions"]
+    rows[row]["cond"] = guard
+    return make_chart({**document, "effects": chart.effects}, source="chart.yaml")
+
+
+def _find_body(states: dict[str, Any], name: str) -> dict[str, Any]:
+    bodies = [states, *(body.get("states") or {} for body in states.values())]
+    inner = [body.get("states") or {} for region in bodies[1:] for body in region.values()]
+    return next(level[name] for level in (*bodies, *inner) if name in level)

@@ -263,7 +263,6 @@ class _CounterUse:
         self.most_values: dict[int, int] = {}
         """By edge that no great value lets through: the greatest value that does."""
         self._values: dict[int, frozenset[int]] = {}
-        known = {*limit_values, counter.name}
         values: dict[tuple[tuple[str, bool], ...], frozenset[int] | None] = {}
         for index, edge in enumerate(edges):
             origin = edge.origin
@@ -281,7 +280,7 @@ class _CounterUse:
                 (text, truth)
                 for guard in origin.guards
                 for text, truth in split_conjunction(*guard)
-                if counter.name in find_facts(text) and find_facts(text) <= known
+                if counter.name in find_facts(text)
             )
             if parts not in values:
                 values[parts] = _list_values(parts, counter.name, solver, limit_values)
@@ -326,16 +325,37 @@ def _list_values(
     parts: tuple[tuple[str, bool], ...], name: str, solver: GuardSolver, limit_values: Mapping[str, int]
 ) -> frozenset[int] | None:
     """The values of a counter under which guards may have these truths; None where there is no greatest."""
-    tops = {text: find_top(solver, [text], name, limit_values) for text, _ in parts}
-    top = max((top for top in tops.values() if top is not None), default=0)
+    known = {*limit_values, name}
+    tops = {
+        text: find_top(solver, [text], name, limit_values) for text, _ in parts if find_facts(text) <= known
+    }
     # A guard that never settles, such as one over a remainder, may have either truth.
-    guards = [(compile_guard(text), truth) for text, truth in parts if tops[text] is not None]
+    settled = [(compile_guard(text), truth) for text, truth in parts if tops.get(text) is not None]
+    # A guard over other facts too allows what some values of these allow: `a.count + b.count < 4`.
+    limits = {f"{limit} == {value}": True for limit, value in limit_values.items()}
+    others = {**limits, **{text: truth for text, truth in parts if text not in tops}}
+    top = max((top for top in tops.values() if top is not None), default=0)
+    if len(others) > len(limits):
+        top = next(
+            (n for n in _TOPS_OF_OTHERS if n >= top and not _allows(solver, others, f"{name} >= {n}")), top
+        )
     allowed = frozenset(
         value
         for value in range(top + 1)
-        if all(bool(guard({**limit_values, name: value})) is truth for guard, truth in guards)
+        if all(bool(guard({**limit_values, name: value})) is truth for guard, truth in settled)
+        and (
+            len(others) == len(limits)
+            or _allows(solver, others, f"{name} {'>=' if value == top else '=='} {value}")
+        )
     )
     return None if top in allowed else allowed  # the top stands for every greater value
+
+
+_TOPS_OF_OTHERS = (4, 16, 64)
+
+
+def _allows(solver: GuardSolver, truths: Mapping[str, bool], text: str) -> bool:
+    return solver.is_satisfiable({**truths, text: True})
 
 
 # -- prices --------------------------------------------------------------------------------------
