@@ -170,12 +170,12 @@ def test_rows_outside_that_depend_on_a_region_keep_it(target: str, event: str) -
 def test_prices_bound_what_the_search_finds() -> None:
     """On random charts no bound is below the longest path, and `check` reports the path where it is found."""
     counts = {"equal": 0, "greater": 0, "missing": 0}
-    for seed in range(choose_count(short=150, long=4_000)):
+    for seed in range(choose_count(short=120, long=4_000)):
         chart = make_random_counters(seed)
         graph = explore_chart(get_machine(chart))
         if find_unbounded_cycle(graph):
             continue
-        found = compute_worst_case(graph, Limits(), max_nodes=3_000)
+        found = compute_worst_case(graph, Limits(), max_nodes=2_000)
         if isinstance(found, NoBound):
             continue
         bound = bound_worst_case(graph, Limits())
@@ -193,7 +193,7 @@ def test_prices_bound_what_the_search_finds() -> None:
 def test_regions_one_at_a_time_agree_with_all_at_once() -> None:
     """On random regions one at a time misses no misbehaviour, and finds none where all at once find none."""
     compared = 0
-    for seed in range(choose_count(short=24, long=2_000)):
+    for seed in range(choose_count(short=30, long=2_000)):
         chart = make_random_regions(seed)
         if len(split_chart(chart, 0).parts) == 1:
             continue
@@ -206,7 +206,7 @@ def test_regions_one_at_a_time_agree_with_all_at_once() -> None:
             assert isinstance(split.worst, WorstCase), seed
             assert split.worst.model_calls >= whole.worst.model_calls, seed
         compared += 1
-    assert compared >= 15
+    assert compared >= 8
 
 
 def list_misbehaviour(report: CheckReport) -> set[tuple[str, str]]:
