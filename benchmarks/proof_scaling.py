@@ -14,7 +14,8 @@ bound. Before counters and regions were taken one at a time, the same machine ga
     retries 12, 12                 3.8   none: too large
     retries 16, 16                 4.6   none: too large
     retries 50, 50                15.8   none: too large
-    retries 1000, 50                 -   not read: more than 10,000 entries
+    retries 200, 50               31     none: too large
+    retries 1000, 50                 -   not read: more than 200,000 characters
     regions 5                      4.1   30 model calls
     regions 7                     17.8   none: more than 2,000 states
 """
