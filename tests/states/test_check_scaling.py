@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from effort import IS_LONG, choose_count
 from random_counters import build_regions, build_retries, couple, make_random_counters, make_random_regions
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.loading import parse_chart
+from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.chart.yaml_document import write_yaml
+from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import Limits
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
 from toolchart.states.proofs.bounds.prices import bound_worst_case
 from toolchart.states.proofs.bounds.worst_case import NoBound, WorstCase, compute_worst_case
 from toolchart.states.proofs.check import CheckReport, check
+from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.regions import split_chart
 
@@ -223,3 +226,63 @@ def list_structure(report: CheckReport) -> set[tuple[str, str]]:
     return {
         (finding.kind, finding.message) for finding in report.findings if finding.kind in _STRUCTURE_KINDS
     }
+
+
+# -- data flow -----------------------------------------------------------------------------------
+
+
+def declare_function(
+    name: str, result: str, *, trust: str = "trusted", risk: str = "low", **arguments: str
+) -> Any:
+    """The declaration of an effect that calls a function."""
+    parameters = {"function": name, "as": result, "trust": trust, "risk": risk, "arguments": arguments}
+    return {"call_function": parameters}
+
+
+def build_one_step_region(name: str, effect: str) -> dict[str, Any]:
+    """A region that asks for one effect and ends."""
+    rows = [{"event": f"returned.{effect} failed.{effect}", "target": f"end_{name}"}]
+    asking = {"initial": True, "enter": effect, "transitions": rows}
+    return {"states": {f"in_{name}": asking, f"end_{name}": {"final": True}}}
+
+
+def test_words_of_strangers_are_followed_through_several_parts() -> None:
+    """A trail from one region over a state outside to another region is found where both are in no part."""
+    effects = {
+        "fetch_page": declare_function("fetch_page", "page", trust="untrusted"),
+        "copy_note": declare_function("copy_note", "note", text="{{digest}}"),
+        "sum_up": declare_function("sum_up", "digest", text="{{page}}"),
+        "send_note": declare_function("send_note", "receipt", risk="high", text="{{note}}"),
+    }
+    regions = {"a": build_one_step_region("a", "fetch_page"), "b": build_one_step_region("b", "copy_note")}
+    again = {"event": "returned", "target": "together", "cond": "digest.count < 2"}
+    states: dict[str, Any] = {
+        "together": {
+            "initial": True,
+            "parallel": True,
+            "states": regions,
+            "transitions": [{"event": "done.state.together", "target": "summing"}],
+        },
+        "summing": {
+            "enter": "sum_up",
+            "transitions": [again, {"event": "returned failed", "target": "sending"}],
+        },
+        "sending": {
+            "enter": "send_note",
+            "transitions": [{"event": "returned failed", "target": "finished"}],
+        },
+        "finished": {"final": True, "enter": "answer"},
+    }
+    chart = make_chart({"name": "strangers", "states": states, "effects": effects})
+    assert len(split_chart(chart, 0).parts) == 2
+
+    def find_child(row: EffectDescriptor) -> FlowAgent:
+        raise AssertionError(f"{row.name} runs no agent")
+
+    agent = FlowAgent(
+        chart=chart, handlers=(FlowHandler(),), find_place=lambda effect, state: "", find_child=find_child
+    )
+    (split,) = check(chart, flow_agent=agent, split_above=0).findings
+    (whole,) = check(chart, flow_agent=agent, split_above=_NEVER).findings
+    assert split.kind == "data flow"
+    assert split.message == whole.message
