@@ -42,7 +42,8 @@ class YamlLimits:
         return f" {name_limit(self.raised_by[what])}" if what in self.raised_by else ""
 
 
-CHART_LIMITS = YamlLimits(characters=200_000, entries=10_000, depth=40)
+CHART_LIMITS = YamlLimits(characters=600_000, entries=50_000, depth=40)
+"""Of one chart; one of 1,000 states that each ask a model has 220,000 characters and 20,000 entries."""
 SPEC_LIMITS = YamlLimits(
     characters=READING.spec_characters,
     entries=READING.spec_entries,

@@ -193,6 +193,8 @@ class ExplorationGraph:
     is_complete: bool = True
     _runs: dict[ExploredState, tuple[str, ...]] = field(default_factory=dict)
     """The shortest run to each state; filled where one is asked for."""
+    _arrivals: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """By active state, the events that arrive; filled where they are asked for."""
     live_counters: dict[ExploredState, tuple[bool, ...]] = field(default_factory=dict)
     """By state, whether each counter that guards name may still be read; filled by the search for bounds."""
 
@@ -205,6 +207,17 @@ class ExplorationGraph:
         """Every move, those of the starts too."""
         yield from (start.move for start in self.starts)
         yield from (edge.move for edge in self.iterate_edges())
+
+    def find_arrivals(self, state_name: str) -> Collection[tuple[str, str]]:
+        """The events that arrive while a state is active, each with the effect that it answers, if any."""
+        if not self._arrivals:
+            arrivals = [(edge.source, edge.event, edge.effect) for edge in self.iterate_edges()]
+            arrivals += [(refusal.state, refusal.event, refusal.effect) for refusal in self.refusals]
+            for state, event, effect in arrivals:
+                for name in state.configuration.states:
+                    names = self._arrivals.setdefault(name, set())
+                    names.add((event, effect.name if effect is not None else ""))
+        return self._arrivals.get(state_name, ())
 
     def find_run(self, state: ExploredState, *events: str) -> tuple[str, ...]:
         """The events of a shortest run from the user's message to a state, and more events after them."""

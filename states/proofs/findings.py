@@ -65,6 +65,16 @@ def find_finding_line(chart: Chart, state: str, row: int | None = None) -> int |
     return None
 
 
+def find_guard_place(chart: Chart, guard: str) -> tuple[str, int | None] | None:
+    """The state with the first row that has a guard, and the row's line; None where no row has it."""
+    for name, body, place in walk_states(chart):
+        for row, transition in enumerate(body.get("transitions") or ()):
+            for guards in (transition.get("cond"), transition.get("unless")):
+                if guard in (guards if isinstance(guards, list) else [guards]):
+                    return name, chart.find_line((*place, "transitions", row))
+    return None
+
+
 def format_facts(facts: Mapping[str, Any]) -> str:
     """Facts as text: `finish_reason = 'length', iteration = 2`."""
     return ", ".join(f"{name} = {value!r}" for name, value in facts.items())

@@ -7,7 +7,7 @@ where a function gets it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
@@ -22,19 +22,18 @@ from toolchart.states.flows.results import RESERVED_FIELDS
 from toolchart.states.flows.templates import find_slot, list_template_variables
 from toolchart.states.proofs.bounds.costs import get_result_schema
 from toolchart.states.proofs.exploration import merge_truths
-from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect, is_agent_list
+from toolchart.states.proofs.explored_states import ExplorationGraph, is_agent_list
 from toolchart.states.proofs.findings import Finding, find_finding_line, format_facts
 from toolchart.states.proofs.result_rules import find_rules_event
 from toolchart.states.proofs.solving.solver import GuardSolver
 
 
 def find_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """Every note about a chart."""
+    """Every note about a chart but the one about what is not heard (`build_unheard_note`)."""
     for state, body, _ in walk_states(chart):
         yield from _find_order_notes(chart, graph.solver, state, body.get("transitions") or [])
     yield from _find_idle_rows(chart, graph)
     yield from _find_uncancellable_states(chart, graph)
-    yield from _find_unheard_states(chart, graph)
     yield from find_template_notes(chart, graph)
 
 
@@ -167,19 +166,24 @@ def _find_uncancellable_states(chart: Chart, graph: ExplorationGraph) -> Iterato
         )
 
 
-def _find_unheard_states(chart: Chart, graph: ExplorationGraph) -> Iterator[Finding]:
-    """One note for all states in which no row takes what the user says meanwhile."""
+def list_unheard_labels(graph: ExplorationGraph) -> list[str]:
+    """The configurations in which no row takes what the user says meanwhile."""
     states_with_row = {edge.source for edge in graph.iterate_edges() if edge.event == UserSaid.TYPE}
     labels = dict.fromkeys(
         state.configuration.label
         for state in graph.states
         if not state.configuration.terminated and state not in states_with_row
     )
+    return list(labels)
+
+
+def build_unheard_note(labels: Sequence[str]) -> Iterator[Finding]:
+    """One note for all configurations in which no row takes what the user says meanwhile."""
     if labels:
         names = ", ".join(map(repr, labels))
         yield Finding(
             kind="not heard",
-            state=next(iter(labels)),
+            state=labels[0],
             event=UserSaid.TYPE,
             message=f"no transition handles 'user_said' in {names}: what the user says meanwhile goes into "
             "the next request of the conversation",
@@ -193,11 +197,9 @@ def can_arrive(graph: ExplorationGraph, state_name: str, event: str) -> bool:
     """
     if not event or event.startswith("done.state."):
         return True
-    arrivals = [(edge.source, edge.event, edge.effect) for edge in graph.iterate_edges()]
-    arrivals += [(refusal.state, refusal.event, refusal.effect) for refusal in graph.refusals]
     return any(
-        state_name in state.configuration.states and _takes_event(name, arrived_event, effect)
-        for state, arrived_event, effect in arrivals
+        _takes_event(name, arrived_event, effect)
+        for arrived_event, effect in graph.find_arrivals(state_name)
         for name in event.split()
     ) or _is_raised(graph, event)
 
@@ -209,10 +211,10 @@ def _is_raised(graph: ExplorationGraph, event: str) -> bool:
     )
 
 
-def _takes_event(name: str, arrived_event: str, effect: ExploredEffect | None) -> bool:
+def _takes_event(name: str, arrived_event: str, effect: str) -> bool:
     """Whether a row for `replied`, `replied.call_model` or `*` takes an event."""
     base, _, effect_name = name.removesuffix(".*").partition(".")
-    is_answer_to = not effect_name or (effect is not None and effect_name == effect.name)
+    is_answer_to = effect_name in ("", effect)
     return name == "*" or (base == arrived_event and is_answer_to)
 
 

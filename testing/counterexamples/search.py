@@ -26,7 +26,7 @@ from toolchart.states.snapshot import Snapshot
 from toolchart.testing.answers.flow_answers import build_variables
 from toolchart.testing.answers.guard_terms import collect_guard_terms
 from toolchart.testing.answers.possible_answers import list_next_events, list_turn_starts
-from toolchart.testing.counterexamples.sightings import Moment, shows_finding
+from toolchart.testing.counterexamples.sightings import Moment, is_in_state, shows_finding
 from toolchart.testing.manual_turn import ManualTurn, make_timestamp
 from toolchart.testing.paths import find_equivalence_key
 
@@ -210,7 +210,9 @@ def compute_distances(chart: Chart, label: str) -> Mapping[str, int]:
     sources: dict[str, set[str]] = {}
     for edge in graph.iterate_edges():
         sources.setdefault(edge.target.configuration.label, set()).add(edge.source.configuration.label)
-    distances, queue = {label: 0}, deque([label])
+    labels = {state.configuration.label for state in graph.states}
+    ends = [label, *(other for other in labels if other != label and is_in_state(other, label))]
+    distances, queue = dict.fromkeys(ends, 0), deque(ends)
     while queue:
         target = queue.popleft()
         for source in sources.get(target, ()):

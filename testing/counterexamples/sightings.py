@@ -35,10 +35,18 @@ def shows_finding(finding: Finding, moment: Moment) -> bool:
     return SIGHTINGS[finding.kind](finding, moment)
 
 
+def is_in_state(label: str, state: str) -> bool:
+    """Whether the active states are those that a finding names, or hold them.
+
+    Where regions are proved one at a time, a finding names only the states of the region that it is about.
+    """
+    return set(state.split("+")) <= set(label.split("+"))
+
+
 def _is_refused(finding: Finding, moment: Moment) -> bool:
     """An answer that no row takes, in the state that was named."""
     event = moment.event
-    if moment.before.state != finding.state:
+    if not is_in_state(moment.before.state, finding.state):
         return False
     if isinstance(event, TurnStarted | UserSaid):
         is_meant = (finding.event or "").partition(".")[0] == UserSaid.TYPE
@@ -59,24 +67,28 @@ def _answers_wait(moment: Moment) -> bool:
 
 
 def _never_rests(finding: Finding, moment: Moment) -> bool:
-    return moment.after.ended_by == "endless" and moment.before.state == finding.state
+    return moment.after.ended_by == "endless" and is_in_state(moment.before.state, finding.state)
 
 
 def _is_stuck(finding: Finding, moment: Moment) -> bool:
-    return moment.after.ended_by == "stuck" and moment.after.state == finding.state
+    return moment.after.ended_by == "stuck" and is_in_state(moment.after.state, finding.state)
 
 
 def _enters_state(finding: Finding, moment: Moment) -> bool:
-    return moment.after.state == finding.state
+    return is_in_state(moment.after.state, finding.state)
 
 
 def _runs_undecided(finding: Finding, moment: Moment) -> bool:
     is_late = isinstance(moment.event, Elapsed)
-    return not is_late and moment.before.state == finding.state and "expired" in _list_refusals(moment)
+    return (
+        not is_late
+        and is_in_state(moment.before.state, finding.state)
+        and "expired" in _list_refusals(moment)
+    )
 
 
 def _runs_unreviewed(finding: Finding, moment: Moment) -> bool:
-    return moment.before.state == finding.state and "skipped" in _list_refusals(moment)
+    return is_in_state(moment.before.state, finding.state) and "skipped" in _list_refusals(moment)
 
 
 def _list_refusals(moment: Moment) -> list[str]:
@@ -91,17 +103,21 @@ def _loses_answer(finding: Finding, moment: Moment) -> bool:
         isinstance(event, Replied)
         and event.reply.finish_reason == "stop"
         and bool((event.reply.content or "").strip())
-        and moment.before.state == finding.state
+        and is_in_state(moment.before.state, finding.state)
         and any(effect.name in ("answer_with_error", "answer_at_limit") for effect in moment.step.effects)
     )
 
 
 def _ends_silently(finding: Finding, moment: Moment) -> bool:
-    return moment.after.is_over and moment.after.answer is None and moment.after.state == finding.state
+    return (
+        moment.after.is_over
+        and moment.after.answer is None
+        and is_in_state(moment.after.state, finding.state)
+    )
 
 
 def _leaves_tools(finding: Finding, moment: Moment) -> bool:
-    if not isinstance(moment.event, ToolFinished) or moment.before.state != finding.state:
+    if not isinstance(moment.event, ToolFinished) or not is_in_state(moment.before.state, finding.state):
         return False
     running = {e.id for e in moment.before.open_effects if isinstance(e, RunTools)}
     return bool(running & set(moment.step.cancels))

@@ -86,7 +86,7 @@ SHAPES: list[tuple[str, int, str]] = [
     ("states:\n  a:\n    parallel: true\n    states: {b: {transitions: 5}}", 4, "not 5"),
     ("states:\n  a:\n    final: true\n    transitions: [{event: replied}]", 4, "a final state has no"),
     ("states: &s\n  a: *s", 1, "an alias names an entry that contains it"),
-    (BOMB + "states: *i", 5, "more than 10,000 entries"),
+    (BOMB + "states: *i", 5, "more than 50,000 entries"),
     ("states: " + "{a: {states: " * 30 + "{}" + "}}" * 30, 1, "nested too deeply"),
     ("states: " + "[" * 5000, 1, "nested too deeply"),
     ("states:\n  a: {}\n  a: {}", 3, "occurs twice, first in line 2"),

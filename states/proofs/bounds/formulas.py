@@ -6,14 +6,14 @@ and if the other limits that guards read change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import to_builtins
 
 from toolchart.states.events import Limits
-from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
-from toolchart.states.proofs.bounds.worst_case import NoBound, compute_worst_case, list_read_limits
+from toolchart.states.proofs.bounds.costs import COST_FIELDS, FindAgentCost, WorstCase
+from toolchart.states.proofs.bounds.worst_case import compute_worst_case
 from toolchart.states.proofs.explored_states import ExplorationGraph
 
 _BASE_PAIRS = ((2, 2), (3, 2), (2, 3), (3, 3))
@@ -37,18 +37,14 @@ class WorstCases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_worst_cases(
-    graph: ExplorationGraph,
-    worst_case: WorstCase,
-    find_agent_cost: FindAgentCost | None = None,
-    most_items: int | None = None,
+    read_limits: tuple[str, ...], worst_case: WorstCase, compute: Callable[[Limits, int], WorstCase | None]
 ) -> WorstCases | None:
     """The worst case under several values of the limits that guards read; None where one has none.
 
     Args:
         worst_case: that under the limits of the check.
-        most_items: as for `compute_worst_case`.
+        compute: returns that under other limits, from a search of at most so many nodes; None: there is none.
     """
-    read_limits = list_read_limits(graph)
     names = _choose_names(read_limits)
     if not read_limits:
         return WorstCases(names=names, table=dict.fromkeys((*_BASE_PAIRS, *_CHECK_PAIRS), worst_case))
@@ -57,10 +53,8 @@ def compute_worst_cases(
     settings += [{**settings[0], name: value} for name in others for value in (1, 4)]
     worst_cases = []
     for values in settings:
-        other = compute_worst_case(
-            graph, Limits(**values), find_agent_cost, max_nodes=_MAX_NODES, most_items=most_items
-        )
-        if isinstance(other, NoBound):
+        other = compute(Limits(**values), _MAX_NODES)
+        if other is None:
             return None
         worst_cases.append(other)
     pairs = (*_BASE_PAIRS, *_CHECK_PAIRS)
@@ -69,6 +63,22 @@ def compute_worst_cases(
         table=dict(zip(pairs, worst_cases, strict=False)),
         variations=tuple(worst_cases[len(pairs) :]),
     )
+
+
+def add_worst_cases(all_cases: Sequence[WorstCases]) -> WorstCases:
+    """The sums of worst cases under the same limits."""
+    first = all_cases[0]
+    return WorstCases(
+        names=first.names,
+        table={pair: add_worst(cases.table[pair] for cases in all_cases) for pair in first.table},
+        variations=tuple(map(add_worst, zip(*(cases.variations for cases in all_cases), strict=True))),
+    )
+
+
+def add_worst(worst_cases: Iterable[WorstCase]) -> WorstCase:
+    """The sum of each number."""
+    columns = zip(*(to_builtins(worst_case).values() for worst_case in worst_cases), strict=True)
+    return WorstCase(**dict(zip(COST_FIELDS, map(sum, columns), strict=True)))
 
 
 def _choose_names(read_limits: tuple[str, ...]) -> tuple[str, str]:
@@ -102,14 +112,20 @@ _ITEM_COUNTS = (2, 3, 4, 5)
 
 
 def fit_item_formulas(
-    graph: ExplorationGraph, limits: Limits, find_agent_cost: FindAgentCost | None = None
+    graph: ExplorationGraph,
+    limits: Limits,
+    find_agent_cost: FindAgentCost | None = None,
+    *,
+    own_states: Collection[str] | None = None,
 ) -> dict[str, str]:
     """What grows with the number of items, as formulas over `items`, the most items of one reply or one list.
 
     Empty where nothing grows with it, or where there are no such formulas.
     """
     worst_cases = [
-        compute_worst_case(graph, limits, find_agent_cost, max_nodes=_MAX_NODES, most_items=count)
+        compute_worst_case(
+            graph, limits, find_agent_cost, max_nodes=_MAX_NODES, most_items=count, own_states=own_states
+        )
         for count in _ITEM_COUNTS
     ]
     tables = [_list_numbers(worst) for worst in worst_cases if isinstance(worst, WorstCase)]

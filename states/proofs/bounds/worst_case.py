@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -40,7 +41,6 @@ from toolchart.states.proofs.call_stages import ITEMS_OF_EVENT
 from toolchart.states.proofs.explored_states import (
     ExplorationGraph,
     ExploredEdge,
-    ExploredState,
     is_agent_list,
     list_counters,
 )
@@ -52,10 +52,10 @@ MAX_NODES = 60_000
 """Nodes at most; beyond that there is no number."""
 
 _Values = tuple[int, ...]
-_Node = tuple[ExploredState, bool, _Values]
-"""A state, whether the turn was cancelled, and the values of the counters."""
+Node = tuple[int, bool, _Values]
+"""The number of a state, whether the turn was cancelled, and the values of the counters."""
 
-_InnerEdge = tuple[Costs, _Node, _Node, ExploredEdge]
+_InnerEdge = tuple[Costs, Node, Node, ExploredEdge]
 """An edge between two nodes of one component, with what it costs."""
 
 
@@ -76,6 +76,7 @@ def compute_worst_case(
     *,
     max_nodes: int = MAX_NODES,
     most_items: int | None = None,
+    own_states: Collection[str] | None = None,
 ) -> WorstCase | NoBound:
     """The most that a chart can request in one turn, under these limits.
 
@@ -84,17 +85,25 @@ def compute_worst_case(
     Args:
         most_items: the most calls of one reply, and items of a list that has no limit of its own; None where
             items are not counted.
+        own_states: the states whose effects count; None: all.
     """
     counter = ItemCounter(graph.vocabulary, most_items) if most_items is not None else None
-    numbers = _Search(graph, limits, find_agent_cost, max_nodes, counter).find_longest_path()
+    numbers = NodeSearch(
+        graph, limits, find_agent_cost, max_nodes, counter, own_states=own_states
+    ).find_longest_path()
     if isinstance(numbers, NoBound):
         return numbers
     fields: dict[str, Any] = dict(zip(COST_FIELDS, numbers, strict=True))
     return WorstCase(**fields)
 
 
-class _Search:
-    """The nodes of one graph under given limits."""
+class NodeSearch:
+    """The nodes of one graph under given limits, and the edges between them.
+
+    Args:
+        followed: the counters that tell nodes apart; None: all. A guard over another counter may be either.
+        own_states: the states whose effects count; None: all.
+    """
 
     def __init__(
         self,
@@ -102,144 +111,161 @@ class _Search:
         limits: Limits,
         find_agent_cost: FindAgentCost | None,
         max_nodes: int,
-        items: ItemCounter | None,
+        items: ItemCounter | None = None,
+        followed: Collection[str] | None = None,
+        own_states: Collection[str] | None = None,
     ) -> None:
         self._graph = graph
         self._max_nodes = max_nodes
         self._items = items
+        self._own_states = own_states
         self._costs = CostTable(graph.vocabulary, limits, find_agent_cost)
-        self._counters, self._limit_values = _list_known_facts(graph, limits)
-        self._names = tuple(counter.name for counter in self._counters)
+        counters, self._limit_values = list_known_facts(graph, limits)
         if not graph.live_counters:  # the same under all limits
-            live = find_live_facts(graph, _sets_anew(self._counters))
+            live = find_live_facts(graph, _sets_anew(counters))
             graph.live_counters.update(
-                (state, tuple(name in names for name in self._names)) for state, names in live.items()
+                (state, tuple(counter.name in names for counter in counters)) for state, names in live.items()
             )
-        self._are_live = graph.live_counters
-        self._tops = tuple(_find_top(graph, name, self._limit_values) for name in self._names)
-        self._guards: dict[int, list[tuple[Any, bool]]] = {}
-        self._starts: dict[_Node, Costs] = {}
+        self._places = [i for i, c in enumerate(counters) if followed is None or c.name in followed]
+        self._counters = [counters[place] for place in self._places]
+        self._names = tuple(counter.name for counter in self._counters)
+        guards = list_guards(graph)
+        self._tops = tuple(find_top(graph.solver, guards, name, self._limit_values) for name in self._names)
+        # Nodes are compared often, and an explored state is large: its number stands for it.
+        self._states = list(graph.states)
+        self._numbers = {state: number for number, state in enumerate(self._states)}
+        self._steps: dict[int, list[_Step]] = {}
+        self.starts: dict[Node, Costs] = {}
         """The first nodes of turns, with what the first step of the turn asks for."""
-        self._edges: dict[_Node, list[tuple[Costs, _Node, ExploredEdge]]] = {}
+        self.edges: dict[Node, list[tuple[Costs, Node, ExploredEdge]]] = {}
 
     def find_longest_path(self) -> Costs | NoBound:
         """What the longest path costs."""
-        if not self._build_nodes():
+        if not self.build_nodes():
             return NoBound(reason="nodes")
         component_of = find_components(
-            {node: [target for _, target, _ in edges] for node, edges in self._edges.items()}
+            {node: [target for _, target, _ in edges] for node, edges in self.edges.items()}
         )
         problem = self._find_costly_cycle(component_of)
         if problem is not None:
             return problem
         longest: dict[int, Costs] = {}
         # In this order the longest path from each component that an edge leads to is known already.
-        for node in sorted(self._edges, key=component_of.__getitem__):
+        for node in sorted(self.edges, key=component_of.__getitem__):
             number = component_of[node]
             best = longest.get(number, NO_COSTS)
-            for costs, target, _ in self._edges[node]:
+            for costs, target, _ in self.edges[node]:
                 if component_of[target] != number:
                     best = _take_greater(best, _add_costs(costs, longest[component_of[target]]))
             longest[number] = best
         total = NO_COSTS
-        for node, costs in self._starts.items():
+        for node, costs in self.starts.items():
             total = _take_greater(total, _add_costs(costs, longest[component_of[node]]))
         return total
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def _build_nodes(self) -> bool:
+    def build_nodes(self) -> bool:
         """Follow every edge; false where there are too many nodes."""
         for start in self._graph.starts:
             values = [start.counts.get(name, 0) for name in self._names]
             counts = tuple(map(_limit_value, values, self._tops))
             if self._items is not None:
                 counts += self._items.list_first_values()
-            self._add_start(
-                (start.state, False, counts), self._sum_costs(ask.effect for ask in start.move.asks)
-            )
-        queue = deque(self._starts)
+            node = (self._numbers[start.state], False, counts)
+            self._add_start(node, self._sum_costs((ask.state, ask.effect) for ask in start.move.asks))
+        queue = deque(self.starts)
         while queue:
             node = queue.popleft()
-            if node in self._edges:
+            if node in self.edges:
                 continue
-            if len(self._edges) >= self._max_nodes:
+            if len(self.edges) >= self._max_nodes:
                 return False
-            edges = self._edges[node] = []
-            for edge in self._graph.states.get(node[0], ()):
-                target = self._find_next_node(node, edge)
+            edges = self.edges[node] = []
+            if node[0] not in self._steps:
+                self._steps[node[0]] = list(map(self._build_step, self._graph.states[self._states[node[0]]]))
+            for step in self._steps[node[0]]:
+                target = self._find_next_node(node, step)
                 if target is None:
                     continue
                 queue.append(target)
-                costs = self._sum_costs(ask.effect for ask in edge.move.asks)
-                if _begins_path(node, edge):
-                    self._add_start(target, _add_costs(costs, self._sum_woken_agents(edge)))
+                if _begins_path(node, step.edge):
+                    self._add_start(target, _add_costs(step.costs, self._sum_woken_agents(step.edge)))
                 else:
-                    edges.append((costs, target, edge))
+                    edges.append((step.costs, target, step.edge))
         return True
 
-    def _add_start(self, node: _Node, costs: Costs) -> None:
-        self._starts[node] = _take_greater(self._starts.get(node, NO_COSTS), costs)
+    def _add_start(self, node: Node, costs: Costs) -> None:
+        self.starts[node] = _take_greater(self.starts.get(node, NO_COSTS), costs)
 
-    def _find_next_node(self, node: _Node, edge: ExploredEdge) -> _Node | None:
+    def _build_step(self, edge: ExploredEdge) -> _Step:
+        """What an edge does to the values of counters."""
+        # The user's message begins a turn, and may also be taken within one: then the counters stay.
+        resets = [
+            place
+            for place, counter in enumerate(self._counters)
+            if (edge.starts_turn and "." not in counter.name) or resets_counter(edge, counter)
+        ]
+        moves = [
+            place
+            for place, counter in enumerate(self._counters)
+            if place not in resets and moves_counter(edge, counter)
+        ]
+        has_late_move = edge.ends_iteration and "iteration" in self._names
+        # A counter that no guard reads any more tells no nodes apart.
+        live = self._graph.live_counters.get(edge.target, ())
+        dead = [place for place, index in enumerate(self._places) if not (index < len(live) and live[index])]
+        return _Step(
+            edge=edge,
+            target=self._numbers[edge.target],
+            costs=self._sum_costs((ask.state, ask.effect) for ask in edge.move.asks),
+            resets=resets,
+            moves=moves,
+            late_moves=[self._names.index("iteration")] if has_late_move else [],
+            dead=dead,
+            guards=[
+                _DecidedGuard(text, truth, self._limit_values, self._names)
+                for guard in edge.guards
+                for text, truth in split_conjunction(*guard)
+                if find_facts(text) and find_facts(text) <= {*self._limit_values, *self._names}
+            ],
+        )
+
+    def _find_next_node(self, node: Node, step: _Step) -> Node | None:
         """Where an edge leads from a node; None where its guards are not true there."""
         _, is_cancelled, all_values = node
-        values, items = all_values[: len(self._names)], all_values[len(self._names) :]
+        edge = step.edge
+        counted = list(all_values[: len(self._names)])
+        items = all_values[len(self._names) :]
         if self._items is not None:
             next_items = self._items.count_items(items, edge)
             if next_items is None:
                 return None
             items = next_items
-        # The user's message begins a turn, and may also be taken within one: then the counters stay.
-        counted = tuple(
-            self._count(counter, value, top, edge)
-            for counter, value, top in zip(self._counters, values, self._tops, strict=True)
-        )
-        if not self._is_possible(edge, counted):
+        for place in step.resets:
+            counted[place] = 0
+        for place in step.moves:
+            counted[place] = _limit_value(counted[place] + 1, self._tops[place])
+        if not all(guard.is_possible(counted) for guard in step.guards):
             return None
-        if edge.ends_iteration and "iteration" in self._names:
-            index = self._names.index("iteration")
-            counted = (
-                *counted[:index],
-                _limit_value(counted[index] + 1, self._tops[index]),
-                *counted[index + 1 :],
-            )
+        for place in step.late_moves:
+            counted[place] = _limit_value(counted[place] + 1, self._tops[place])
+        for place in step.dead:
+            counted[place] = 0
         is_cancelled = (is_cancelled or edge.event == Cancelled.TYPE) and not edge.starts_turn
-        # A counter that no guard reads any more tells no nodes apart.
-        are_live = self._are_live.get(edge.target, ())
-        counted = tuple([value * is_live for value, is_live in zip(counted, are_live, strict=False)])
-        return edge.target, is_cancelled, counted + items
-
-    def _count(self, counter: Fact, value: int, top: int | None, edge: ExploredEdge) -> int:
-        if edge.starts_turn and "." not in counter.name:
-            return 0
-        if resets_counter(edge, counter):
-            return 0
-        return _limit_value(value + moves_counter(edge, counter), top)
-
-    def _is_possible(self, edge: ExploredEdge, values: _Values) -> bool:
-        """Whether the guards that the counters decide have the truths of the edge."""
-        facts = {**self._limit_values, **dict(zip(self._names, values, strict=True))}
-        if id(edge) not in self._guards:
-            self._guards[id(edge)] = [
-                (compile_guard(text), truth)
-                for guard in edge.guards
-                for text, truth in split_conjunction(*guard)
-                if find_facts(text) and find_facts(text) <= facts.keys()
-            ]
-        return all(bool(guard(facts)) is truth for guard, truth in self._guards[id(edge)])
+        return step.target, is_cancelled, (*counted, *items)
 
     # -- cycles ----------------------------------------------------------------------------------
 
-    def _find_costly_cycle(self, component_of: Mapping[_Node, int]) -> NoBound | None:
+    def _find_costly_cycle(self, component_of: Mapping[Node, int]) -> NoBound | None:
         """A cycle that does not end, or that costs something each time; every other one answers items."""
         inner: dict[int, list[_InnerEdge]] = {}
-        for node, edges in self._edges.items():
+        for node, edges in self.edges.items():
             for costs, target, edge in edges:
                 if component_of[node] == component_of[target]:
                     inner.setdefault(component_of[node], []).append((costs, node, target, edge))
         for part in inner.values():
-            labels = tuple(dict.fromkeys(node[0].configuration.label for _, node, _, _ in part))
+            labels = tuple(dict.fromkeys(self._states[node[0]].configuration.label for _, node, _, _ in part))
             if not _ends(part):
                 return NoBound(reason="cycle", labels=labels)
             if any(costs != NO_COSTS for costs, _, _, _ in part):
@@ -248,19 +274,60 @@ class _Search:
 
     # -- costs -----------------------------------------------------------------------------------
 
-    def _sum_costs(self, effects: Iterator[str]) -> Costs:
+    def _sum_costs(self, asks: Iterable[tuple[str, str]]) -> Costs:
         total = NO_COSTS
-        for effect in effects:
+        for state, effect in asks:
+            if self._own_states is not None and state not in self._own_states:
+                continue
             total = _add_costs(total, self._costs.find_costs(effect))
         return total
 
     def _sum_woken_agents(self, edge: ExploredEdge) -> Costs:
         """What the agents cost that the user's message wakes."""
-        resting = [effect.name for effect in edge.source.open_effects if effect.stage == "resting"]
-        return self._sum_costs(iter(resting if edge.starts_turn else []))
+        resting = [
+            (effect.state, effect.name) for effect in edge.source.open_effects if effect.stage == "resting"
+        ]
+        return self._sum_costs(resting if edge.starts_turn else [])
 
 
-def _begins_path(node: _Node, edge: ExploredEdge) -> bool:
+@dataclass(slots=True, kw_only=True)
+class _Step:
+    """An edge, and what it does to the values of counters, by their places."""
+
+    edge: ExploredEdge
+    target: int
+    costs: Costs
+    resets: list[int]
+    moves: list[int]
+    late_moves: list[int]
+    """The counters that move after the guards were evaluated."""
+    dead: list[int]
+    """The counters that no guard reads after the edge."""
+    guards: list[_DecidedGuard]
+
+
+class _DecidedGuard:
+    """A guard over counters and limits alone, with the truth that an edge needs; it remembers its answers."""
+
+    def __init__(
+        self, text: str, truth: bool, limit_values: Mapping[str, int], names: tuple[str, ...]
+    ) -> None:
+        self._evaluate = compile_guard(text)
+        self._truth = truth
+        self._facts = dict(limit_values)
+        self._places = [(name, names.index(name)) for name in sorted(find_facts(text)) if name in names]
+        self._answers: dict[_Values, bool] = {}
+
+    def is_possible(self, values: list[int]) -> bool:
+        """Whether it has that truth under these values of the counters."""
+        key = tuple([values[place] for _, place in self._places])
+        if key not in self._answers:
+            facts = {**self._facts, **{name: values[place] for name, place in self._places}}
+            self._answers[key] = bool(self._evaluate(facts)) is self._truth
+        return self._answers[key]
+
+
+def _begins_path(node: Node, edge: ExploredEdge) -> bool:
     """Whether an edge begins a path of its own. A turn is cancelled once; what follows belongs to it."""
     return edge.is_from_user and (edge.event != Cancelled.TYPE or node[1])
 
@@ -268,7 +335,7 @@ def _begins_path(node: _Node, edge: ExploredEdge) -> bool:
 def _ends(part: list[_InnerEdge]) -> bool:
     """Whether a component of nodes ends, because its edges answer items and nothing brings new ones."""
     finite_edges = {id(edge) for edge in list_finite_edges([edge for _, _, _, edge in part])}
-    successors: dict[_Node, list[_Node]] = {}
+    successors: dict[Node, list[Node]] = {}
     for _, source, target, edge in part:
         if id(edge) not in finite_edges:
             successors.setdefault(source, []).append(target)
@@ -291,10 +358,9 @@ def _take_greater(a: Costs, b: Costs) -> Costs:
 # -- counters and limits -------------------------------------------------------------------------
 
 
-def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fact], dict[str, int]]:
+def list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fact], dict[str, int]]:
     """The counters that guards name, and the values of the limits that they name."""
-    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
-    names = {name for text in guards for name in find_facts(text)}
+    names = {name for text in list_guards(graph) for name in find_facts(text)}
     counters = sorted(list_counters(graph.vocabulary, names), key=lambda fact: fact.name)
     values = to_builtins(limits)
     limit_values = {
@@ -309,7 +375,7 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
 
 def list_read_limits(graph: ExplorationGraph) -> tuple[str, ...]:
     """The limits that guards name, so that the worst case depends on them."""
-    return tuple(sorted(_list_known_facts(graph, Limits())[1]))
+    return tuple(sorted(list_known_facts(graph, Limits())[1]))
 
 
 def _sets_anew(counters: list[Fact]) -> Callable[[ExploredEdge, str], bool]:
@@ -328,14 +394,20 @@ def _limit_value(value: int, top: int | None) -> int:
     return value if top is None else min(value, top)
 
 
-def _find_top(graph: ExplorationGraph, name: str, limit_values: Mapping[str, int]) -> int | None:
-    """A value from which on every guard about a counter gives the same answer; None where there is none."""
-    guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards if name in find_facts(text)}
-    atoms = {atom for text in guards for atom in _list_atoms(text, name)}
+def list_guards(graph: ExplorationGraph) -> set[str]:
+    """Every guard on an edge of a graph."""
+    return {text for edge in graph.iterate_edges() for text, _ in edge.guards}
+
+
+def find_top(
+    solver: GuardSolver, guards: Iterable[str], name: str, limit_values: Mapping[str, int]
+) -> int | None:
+    """A value from which on each of some guards over a counter gives the same answer; None: there is none."""
+    atoms = {atom for text in guards if name in find_facts(text) for atom in _list_atoms(text, name)}
     limit_facts = {f"{limit} == {value}": True for limit, value in limit_values.items()}
     top = 4
     while top <= 2**16:
-        if all(_is_decided(graph.solver, atom, {**limit_facts, f"{name} >= {top}": True}) for atom in atoms):
+        if all(_is_decided(solver, atom, {**limit_facts, f"{name} >= {top}": True}) for atom in atoms):
             return top
         top *= 2
     return None

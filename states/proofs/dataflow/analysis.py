@@ -44,7 +44,7 @@ and a model need not obey.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -79,21 +79,25 @@ class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
 
 
-def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> tuple[Finding, ...]:
+def follow_data(
+    agent: FlowAgent, *graphs: ExplorationGraph, stand_ins: frozenset[str] = frozenset()
+) -> tuple[Finding, ...]:
     """Follow words of strangers through an agent.
 
     Args:
-        graph: the exploration of the agent's chart.
+        graphs: the exploration of the agent's chart, or those of its parts (`regions.py`).
+        stand_ins: the effects that stand for other regions in a part.
 
     Returns:
         One finding for each tool or function of high risk that words of strangers reach, and one for each
         that does not say who writes what it returns, where that reaches another tool or function of high
         risk.
     """
-    leaks, sources = _find_leaks(agent, graph)
+    leaks, sources = _find_leaks(agent, graphs, stand_ins)
     findings = [_build_finding(agent, leak_found) for leak_found in leaks.values()]
     for source in sources:
-        more, _ = _find_leaks(msgspec.structs.replace(agent, distrusts=source.name.__eq__), graph)
+        distrusting = msgspec.structs.replace(agent, distrusts=source.name.__eq__)
+        more, _ = _find_leaks(distrusting, graphs, stand_ins)
         new_leaks = [leak_found.leak for sink, leak_found in more.items() if sink not in leaks]
         if new_leaks:
             findings.append(_build_undeclared_finding(agent, source, new_leaks))
@@ -101,16 +105,30 @@ def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> tuple[Finding, ...
 
 
 def _find_leaks(
-    agent: FlowAgent, graph: ExplorationGraph
+    agent: FlowAgent, graphs: Sequence[ExplorationGraph], stand_ins: frozenset[str]
 ) -> tuple[dict[tuple[str, str], LeakFound], tuple[UndeclaredSource, ...]]:
     """The first leak at each sink and state, and what declares nothing of what it returns."""
-    search = _Search(agent, graph, is_child=False, hears_user=True)
     start = (agent.user,) if agent.user is not None else None
-    search.run(start, None)
-    first_leaks: dict[tuple[str, str], LeakFound] = {}
-    for leak_found in search.leaks:
-        first_leaks.setdefault((leak_found.leak.sink, leak_found.leak.state), leak_found)
-    return first_leaks, search.undeclared_sources
+    foreign: dict[str, Trail] = {}
+    # A result that is tainted in one part counts as tainted in each other part as soon as the effect is
+    # answered that stands for the regions there. So a trail may lead through several parts. There are
+    # finitely many results, so this ends.
+    while True:
+        first_leaks: dict[tuple[str, str], LeakFound] = {}
+        sources: dict[UndeclaredSource, None] = {}
+        results = dict(foreign)
+        for graph in graphs:
+            search = _Search(
+                agent, graph, is_child=False, hears_user=True, foreign=foreign, stand_ins=stand_ins
+            )
+            search.run(start, None)
+            for leak_found in search.leaks:
+                first_leaks.setdefault((leak_found.leak.sink, leak_found.leak.state), leak_found)
+            sources |= dict.fromkeys(search.undeclared_sources)
+            results = {**search.results, **results}
+        if len(graphs) == 1 or results.keys() == foreign.keys():
+            return first_leaks, tuple(sources)
+        foreign = results
 
 
 def _build_undeclared_finding(agent: FlowAgent, source: UndeclaredSource, leaks: Sequence[Leak]) -> Finding:
@@ -149,17 +167,28 @@ class _Search:
     """The search through one agent."""
 
     def __init__(
-        self, agent: FlowAgent, graph: ExplorationGraph, *, is_child: bool, hears_user: bool
+        self,
+        agent: FlowAgent,
+        graph: ExplorationGraph,
+        *,
+        is_child: bool,
+        hears_user: bool,
+        foreign: Mapping[str, Trail] | None = None,
+        stand_ins: frozenset[str] = frozenset(),
     ) -> None:
         self._agent = agent
         self._graph = graph
         self._is_child = is_child
         self._hears_user = hears_user
-        self._tracker = Tracker(agent, self._run_child)
+        self._foreign = foreign or {}
+        self._stand_ins = stand_ins
+        self._tracker = Tracker(agent, self._run_child, graph.vocabulary)
         self._outcomes: dict[tuple[str, bool, bool], AgentOutcome] = {}
         self._visited: set[tuple[ExploredState, int, frozenset[str]]] = set()
         self._queue: deque[_Node] = deque()
         self.leaks: list[LeakFound] = []
+        self.results: dict[str, Trail] = {}
+        """The results, and the errors in place of one, that are tainted anywhere."""
         self.words: Trail | None = None
         """The trail of what the agent says at the end of a turn."""
         self.can_rest = False
@@ -196,6 +225,9 @@ class _Search:
                 handler = self._agent.handlers[number]
                 carriers = Carriers(self._graph.vocabulary, node.trails, handler)
                 self._tracker.follow_answer(carriers, edge, handler)
+                if edge.effect is not None and edge.effect.name in self._stand_ins:
+                    for name, trail in self._foreign.items():
+                        carriers.add(name, trail)
                 run = (*node.run, "turn_started" if edge.starts_turn else edge.full_event)
                 self._arrive(carriers, edge.move, edge.target, number, handler, run)
 
@@ -221,6 +253,9 @@ class _Search:
         if is_over:
             carriers.drop(_OVER)
         trails = carriers.freeze()
+        for name, trail in trails.items():
+            if name.startswith(("result:", "error:")):
+                self.results.setdefault(name, trail)
         key = (state, number, frozenset(trails))
         if key in self._visited:
             return

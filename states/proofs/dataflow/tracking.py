@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.compiler import Ask
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
@@ -61,11 +62,12 @@ class Tracker:
 
     Args:
         run_child: analyses the agents that it runs.
+        vocabulary: that of the chart, or of the part of it that is explored.
     """
 
-    def __init__(self, agent: FlowAgent, run_child: RunChild) -> None:
+    def __init__(self, agent: FlowAgent, run_child: RunChild, vocabulary: Vocabulary) -> None:
         self._agent = agent
-        self._vocabulary = agent.chart.vocabulary
+        self._vocabulary = vocabulary
         self._run_child = run_child
         self.undeclared_sources: dict[UndeclaredSource, None] = {}
         """What returned something of which nothing says who wrote it, in the order in which it was met."""

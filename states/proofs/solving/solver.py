@@ -136,6 +136,7 @@ class GuardSolver:
         self.rules = rules
         """Events (empty: every event), what holds when one of them arrives, and the reason."""
         self._formulas: dict[tuple[str, bool], GuardFormula] = {}
+        self._rules_by_fact = _index_by_facts(rules)
         self._parts: dict[tuple[Literals, str], list[Literals]] = {}
         self._answers: dict[Literals, _Answer] = {}
 
@@ -175,8 +176,8 @@ class GuardSolver:
         """
         key = (frozenset(literals.items()), event)
         if key not in self._parts:
-            rules = [text for events, text, _ in self.rules if not events or event in events]
-            self._parts[key] = _group_by_facts([*literals.items(), *_select_rules(literals, rules)])
+            rules = _select_rules(literals, event, self._rules_by_fact)
+            self._parts[key] = _group_by_facts([*literals.items(), *rules])
         return self._parts[key]
 
     def _answer(self, part: Literals) -> _Answer:
@@ -260,30 +261,53 @@ def find_witness(
 # -- guards as texts -----------------------------------------------------------------------------
 
 
-def _select_rules(literals: Iterable[str], rules: list[str]) -> list[tuple[str, bool]]:
-    """The rules about facts that these guards name, and about facts that such rules name."""
-    names = {name for text in literals for name in find_facts(text)}
-    selected_rules: list[str] = []
-    while new_rules := [rule for rule in rules if rule not in selected_rules and find_facts(rule) & names]:
-        selected_rules += new_rules
-        names.update(*map(find_facts, new_rules))
+_RulesByFact = Mapping[str, list[tuple[tuple[str, ...], str]]]
+"""By each fact that a rule names: its events (empty: every event), and what holds when one arrives."""
+
+
+def _select_rules(literals: Iterable[str], event: str, rules: _RulesByFact) -> list[tuple[str, bool]]:
+    """The rules for an event about facts that these guards name, and about facts that such rules name."""
+    queue = list(dict.fromkeys(name for text in literals for name in sorted(find_facts(text))))
+    names, selected_rules = set(queue), dict[str, None]()
+    while queue:
+        for events, rule in rules.get(queue.pop(), ()):
+            if events and event not in events:
+                continue
+            selected_rules[rule] = None
+            new_names = find_facts(rule) - names
+            names |= new_names
+            queue += sorted(new_names)
     return [(rule, True) for rule in selected_rules]
+
+
+def _index_by_facts(rules: Iterable[tuple[tuple[str, ...], str, str]]) -> _RulesByFact:
+    index: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for events, rule, _ in rules:
+        for name in find_facts(rule):
+            index.setdefault(name, []).append((events, rule))
+    return index
 
 
 def _group_by_facts(literals: Iterable[tuple[str, bool]]) -> list[Literals]:
     """The literals, split at every conjunction, in groups that share no fact."""
-    groups: list[tuple[set[str], set[tuple[str, bool]]]] = []
-    for literal in (part for pair in literals for part in split_conjunction(*pair)):
-        names, members = set(find_facts(literal[0])), {literal}
-        # Also with its own opposite: a guard that names no fact shares none with it.
-        for group in [
-            group for group in groups if group[0] & names or (literal[0], not literal[1]) in group[1]
-        ]:
-            groups.remove(group)
-            names |= group[0]
-            members |= group[1]
-        groups.append((names, members))
-    return [frozenset(members) for _, members in groups]
+    parents: dict[str, str] = {}
+
+    def find_root(name: str) -> str:
+        while (parent := parents.setdefault(name, name)) != name:
+            parents[name] = parents[parent]
+            name = parent
+        return name
+
+    parts = dict.fromkeys(part for pair in literals for part in split_conjunction(*pair))
+    # A guard that names no fact shares none with its own opposite, so its text stands for one.
+    names_of_parts = {part: sorted(find_facts(part[0])) or [part[0]] for part in parts}
+    for first, *others in names_of_parts.values():
+        for other in others:
+            parents[find_root(other)] = find_root(first)
+    groups: dict[str, set[tuple[str, bool]]] = {}
+    for part, names in names_of_parts.items():
+        groups.setdefault(find_root(names[0]), set()).add(part)
+    return list(map(frozenset, groups.values()))
 
 
 @cache

@@ -160,6 +160,7 @@ def _encode_report(report: CheckReport, runs: Sequence[Counterexample]) -> dict[
         "notes": [encode(note) for note in report.notes],
         **({"replays": [encode(run) for run in runs]} if runs else {}),
         "worst": encode(report.worst) if report.worst else None,
+        "is_exact": report.is_exact,
         "formulas": dict(report.formulas),
     }
 
