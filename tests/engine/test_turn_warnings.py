@@ -13,7 +13,6 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.states.errors import ProviderError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request
-from toolchart.testing import TurnableClock
 
 LOGGER = "toolchart.engine.turns"
 
@@ -105,7 +104,7 @@ def test_attempts_are_no_warnings(
     def refuse(request: Request) -> Reply:
         raise ProviderError(kind="server", message="private", status=503, retryable=True)
 
-    with make_engine([*[refuse] * failures, "well"], chart="resilient", clock=TurnableClock()) as engine:
+    with make_engine([*[refuse] * failures, "well"], chart="resilient", retry={"first_wait_s": 0}) as engine:
         assert engine.run("go", conversation="c").ok is is_ok
     expected = (
         [] if is_ok else ["the turn ended in error in state 'error': server, HTTP 503, after 3 attempts"]
@@ -113,7 +112,7 @@ def test_attempts_are_no_warnings(
     assert lines() == expected
     caplog.clear()
     caplog.set_level(logging.INFO, LOGGER)
-    with make_engine([refuse, "well"], chart="resilient", clock=TurnableClock()) as engine:
+    with make_engine([refuse, "well"], chart="resilient", retry={"first_wait_s": 0}) as engine:
         engine.run("go", conversation="c")
     (record,) = [record for record in caplog.records if record.name == LOGGER]
     assert (record.levelname, record.getMessage()) == (
