@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple, force_setattr
@@ -19,9 +19,6 @@ from toolchart.states.effects import Effect
 from toolchart.states.events import Failed, Limits, Outcome, Ruling, Settings, Texts
 from toolchart.states.message_list import MessageList, OfferedTools, PersistentList, ShownMessages
 from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
-
-if TYPE_CHECKING:
-    from toolchart.states.flows.reducers import Reducers
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -385,8 +382,8 @@ class SnapshotBuilder(SnapshotFields):
     """Where the text of each message stands that this step has added."""
     given_call_ids: tuple[str, ...] = ()
     """The ids of the calls of this step's reply, where the core has given other ones."""
-    reducers: Mapping[str, Reducers] = msgspec.field(default_factory=dict)
-    """Of the chart, by the names of results."""
+    reducers: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """The `Reducers` of the chart, by the names of results."""
     closed_call_ids: set[str] = msgspec.field(default_factory=set)
     """Calls that the core, and no event, has given their outcome in this step."""
 

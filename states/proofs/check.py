@@ -19,7 +19,7 @@ from toolchart.states.chart.document import Chart
 from toolchart.states.events import Limits
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, find_unbounded_agents
-from toolchart.states.proofs.bounds.cycles import find_unbounded_cycle
+from toolchart.states.proofs.bounds.cycles import Brake, find_brake, find_unbounded_cycle
 from toolchart.states.proofs.bounds.formulas import (
     WorstCases,
     add_worst,
@@ -324,13 +324,35 @@ def _find_unbounded_agents(
 
 def _build_unbounded_finding(chart: Chart, graph: ExplorationGraph, cycle: list[ExploredEdge]) -> Finding:
     labels = list(dict.fromkeys(edge.source.configuration.label for edge in cycle))
+    way = " -> ".join([*labels, labels[0]])
     return Finding(
         kind="unbounded",
         state=labels[0],
         line=find_finding_line(chart, cycle[0].source.innermost_state),
-        message=f"the cycle {' -> '.join([*labels, labels[0]])} uses up no counter that a guard bounds",
+        message=f"a turn can go {way} for ever: no guard there counts the rounds",
         run=graph.find_run(cycle[0].source, *_find_round(cycle)),
+        change=_describe_brake(chart, find_brake(graph.vocabulary, cycle)),
     )
+
+
+def _describe_brake(chart: Chart, brake: Brake | None) -> str:
+    """What to write so that a cycle ends."""
+    if brake is None:
+        return (
+            "nothing that a guard can count grows on each way round: let the cycle ask for an effect with a "
+            "result, `as: NAME`, and write `NAME.count < 4` into the guard of the row that takes its answer"
+        )
+    places = []
+    for state, row in brake.rows[:_MAX_ROWS]:
+        line = find_finding_line(chart, state, row)
+        places.append(f"row {row + 1} of {state!r}" + (f" (line {line})" if line else ""))
+    more = f" and {len(brake.rows) - _MAX_ROWS} more" if len(brake.rows) > _MAX_ROWS else ""
+    guard = f"{brake.counter} < {brake.limit}"
+    return f"write `{guard}` into the guard of {', '.join(places)}{more}, and a row after it that leads out"
+
+
+_MAX_ROWS = 3
+"""Rows that an advice names."""
 
 
 def _find_round(cycle: list[ExploredEdge]) -> tuple[str, ...]:

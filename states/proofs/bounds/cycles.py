@@ -24,6 +24,9 @@ import ast
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+import msgspec
+
+from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.proofs.explored_states import (
     LAST_OUTCOME,
     ExplorationGraph,
@@ -32,7 +35,7 @@ from toolchart.states.proofs.explored_states import (
     list_counters,
 )
 from toolchart.states.proofs.solving.solver import find_facts
-from toolchart.states.vocabulary import Fact
+from toolchart.states.vocabulary import Fact, get_facts
 
 _MAX_SPLITS = 3
 _FAR_BEYOND_LIMITS = 1000
@@ -50,6 +53,37 @@ def moves_counter(edge: ExploredEdge, counter: Fact) -> bool:
 def resets_counter(edge: ExploredEdge, counter: Fact) -> bool:
     """Whether an edge sets a counter back."""
     return edge.rules_event in counter.reset_by
+
+
+class Brake(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard that would end a cycle."""
+
+    counter: str
+    limit: str
+    """What it stays below: a limit of the spec, or a number."""
+    rows: tuple[tuple[str, int], ...]
+    """The rows that have to ask it, each a state and the number of its row: those that move the counter."""
+
+
+def find_brake(vocabulary: Vocabulary, cycle: list[ExploredEdge]) -> Brake | None:
+    """A counter that a guard can end a cycle by: each way round moves it, and nothing there sets it back.
+
+    Args:
+        cycle: the edges of a component.
+
+    Returns:
+        The first of the results, then of the core; None where no counter moves on each way round.
+    """
+    names = [*vocabulary.result_facts, *get_facts()]
+    for counter in list_counters(vocabulary, names):
+        moving = [edge for edge in cycle if moves_counter(edge, counter)]
+        others = [edge for edge in cycle if edge not in moving]
+        if not moving or any(resets_counter(edge, counter) for edge in cycle) or _find_cyclic_parts(others):
+            continue
+        rows = dict.fromkeys((fired.source, fired.row) for edge in moving for fired in edge.move.fired)
+        if rows:
+            return Brake(counter=counter.name, limit=counter.limit or "4", rows=tuple(rows))
+    return None
 
 
 def find_unbounded_cycle(graph: ExplorationGraph) -> list[ExploredEdge]:
