@@ -47,12 +47,21 @@ def parse_history(name: str, text: str) -> WorkflowHistory:
 
 async def fetch_runs(client: Client, id_: str) -> list[WorkflowHistory]:
     """The histories of the runs of a workflow, the oldest first."""
-    newest = await client.get_workflow_handle(id_).fetch_history()
-    runs = [newest]
-    while run := runs[0].events[0].workflow_execution_started_event_attributes.continued_execution_run_id:
-        handle: WorkflowHandle[object, object] = client.get_workflow_handle(id_, run_id=run)
-        runs.insert(0, await handle.fetch_history())
-    return runs
+    newest = (await client.get_workflow_handle(id_).describe()).run_id
+    async with asyncio.timeout(60):
+        # The server lists what has begun and ended a little later.
+        while newest not in (runs := await _list_runs(client, id_)):
+            await asyncio.sleep(0.1)
+    handles: list[WorkflowHandle[object, object]] = [
+        client.get_workflow_handle(id_, run_id=run) for run in runs
+    ]
+    return [await handle.fetch_history() for handle in handles]
+
+
+async def _list_runs(client: Client, id_: str) -> list[str]:
+    """The ids of the runs of a workflow, the oldest first."""
+    runs = [run async for run in client.list_workflows(f'WorkflowId = "{id_}"')]
+    return [run.run_id for run in sorted(runs, key=lambda run: run.start_time)]
 
 
 async def _record(address: str, script: Script) -> Sequence[WorkflowHistory]:
