@@ -21,7 +21,7 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from toolchart.engine.durable import temporal_reports, temporal_worker
+from toolchart.engine.durable import temporal_worker
 from toolchart.engine.durable.temporal_reports import Report
 from toolchart.engine.durable.temporal_worker import StretchActivity
 
