@@ -129,6 +129,8 @@ class ConversationWorkflow:
         self._open: dict[str, Stretch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._cancelled: frozenset[str] = frozenset()
+        self._sleeping: dict[str, None] = {}
+        """Those that wait for a timer of the conversation; in order, as Temporal needs it."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._performing = 0
         self._report = self._carried.report
@@ -319,8 +321,18 @@ class ConversationWorkflow:
 
     def _hear_of(self, report: Report | None) -> None:
         """Keep a report, unless it could not read the log."""
-        if report is not None and report.rest.outcome != "unavailable":
-            self._report = report
+        if report is None or report.rest.outcome == "unavailable":
+            return
+        self._report = report
+        if report.is_closed:
+            self._drop_timers()
+
+    def _drop_timers(self) -> None:
+        """Let go of the stretches that wait for a timer: the conversation has ended without it."""
+        for id_ in self._sleeping:
+            self._tasks.pop(id_).cancel()
+            del self._open[id_]
+        self._sleeping.clear()
 
     # -- when it goes on, and when it ends ---------------------------------------------------------
 
@@ -379,7 +391,10 @@ class ConversationWorkflow:
     async def _perform_when_due(self, stretch: Stretch) -> None:
         delay_s = stretch.compute_delay_s(workflow.now().isoformat())
         if delay_s > 0:
+            if stretch.due is not None and not stretch.has_message:
+                self._sleeping[stretch.id] = None
             await workflow.sleep(delay_s, summary=stretch.key)
+            self._sleeping.pop(stretch.id, None)
         # Of one version one at a time: a second would only find that the conversation is held. Those of
         # another version are not kept waiting by a stretch for which there is no worker any more.
         async with self._locks.setdefault(stretch.version, asyncio.Lock()):
@@ -408,6 +423,7 @@ class ConversationWorkflow:
         for id_ in tasks:
             self._open.pop(id_, None)
             self._tasks.pop(id_, None)
+            self._sleeping.pop(id_, None)
 
 
 def _shorten_id(id_: str) -> str:
