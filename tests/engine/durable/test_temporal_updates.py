@@ -13,7 +13,9 @@ import pytest
 from durable_scripts import check_log
 from durable_workers import make_engine
 
-from toolchart.engine.durable.stretches import Stretch
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.stretches import Stretch, compute_version
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import IllegalEvent, NotFound, ProviderError, SpecError
 from toolchart.states.messages import Reply, Request
@@ -30,7 +32,7 @@ from temporal_work import (
     wait_until,
     work,
 )
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from toolchart.engine.durable.temporal_handle import TemporalConversation
@@ -180,14 +182,11 @@ async def test_a_turn_that_ends_in_error_is_a_result(server: str) -> None:
     """A host that refuses its request ends the turn in error. The workflow completes, and its result says
     so."""
     async with make_engine(MemoryStore(), pay) as engine:
-        engine_options = {"providers": {"model": FailingModel()}}
-        from toolchart.engine import Engine
-
-        async with Engine(engine.spec, functions=[], longest_wait_s=0.05, **engine_options) as failing:  # type: ignore[arg-type]
-            async with work(failing, server) as client:
-                await client.submit("one", conversation="failed")
-                temporal = await Client.connect(server)
-                result = await TemporalConversation(temporal, "payer", "failed").read_result()
+        options: Any = {"providers": {"model": FailingModel()}, "longest_wait_s": 0.05}
+        async with Engine(engine.spec, **options) as failing, work(failing, server) as client:
+            await client.submit("one", conversation="failed")
+            temporal = await Client.connect(server)
+            result = await TemporalConversation(temporal, "payer", "failed").read_result()
     assert result is not None
     assert (result["ok"], result["is_over"], result["error"]["kind"]) == (False, True, "auth")
     status = await read_status(temporal, build_workflow_id("payer", "failed"))
@@ -208,8 +207,6 @@ async def test_work_that_can_never_be_done_fails_its_workflow(server: str) -> No
 
 
 async def _find_version(engine: Any) -> str:
-    from toolchart.engine.durable.stretches import compute_version
-
     return compute_version(engine.conversation("x").build_configured_event().chart)
 
 
@@ -274,8 +271,6 @@ async def test_a_worker_that_dies_after_the_end_of_the_turn_changes_no_result(
     try:
         async with make_engine(address, pay_again) as engine:
             temporal = await Client.connect(server)
-            from toolchart.engine.durable.client import DurableClient
-
             sender = DurableClient(engine, TemporalHost(temporal, "payer"))
             await sender.submit("the bill", key="killed")
             await asyncio.to_thread(process.join, 60)
@@ -373,7 +368,7 @@ async def test_an_update_for_a_completed_workflow_asks_the_log(server: str) -> N
             await conversation.decide(call["id"], approved=False, by="bob")
         with pytest.raises(IllegalEvent, match="no call 'another' waits"):
             await conversation.decide("another", approved=True)
-        with pytest.raises((SpecError, IllegalEvent), match="no turn of .*conversation.* is open"):
+        with pytest.raises((SpecError, IllegalEvent), match=r"no turn of .*conversation.* is open"):
             await conversation.cancel("too late")
         assert (await conversation.read_result(), store.read_last_line("done")) == (result, newest)
         nobody = TemporalConversation(temporal, "payer", "nobody")
@@ -408,31 +403,31 @@ async def test_a_question_is_answered_by_an_update(server: str, longest_wait_s: 
     """The query has the question, its form and its deadline: also while a worker waits for the deadline
     itself, within its stretch. An answer that does not fit the form is refused, and the right one goes on."""
     store = MemoryStore()
-    from toolchart.engine import Engine
-
     spec = {
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "responses": [{"llm": "model"}],
         **ASKING,
     }
-    async with Engine(spec, log=store, longest_wait_s=longest_wait_s) as engine:
-        async with work(engine, server) as client:
-            temporal = await Client.connect(server)
-            conversation = TemporalConversation(temporal, "asker", "asked")
-            await client.submit("go", conversation="asked")
-            waiting = await wait_for_question(conversation, "questions")
-            (question,) = waiting["questions"]
-            assert waiting == engine.conversation("asked").waiting.to_dict()
-            assert (question["question"], question["due"]) == ("How much?", waiting["due"])
-            assert question["form"]["required"] == ["amount"]
-            with pytest.raises(SpecError, match="amount"):
-                await conversation.answer({"amount": "much"})
-            with pytest.raises((IllegalEvent, SpecError), match="another"):
-                await conversation.answer({"amount": 3}, question="another")
-            assert (await conversation.answer({"amount": 3}, by="ann")).outcome == "handed_over"
-            result = await conversation.read_result()
-            assert (result or {})["content"] == "3 it is"
-            await replay_runs(temporal, build_workflow_id("asker", "asked"))
+    async with (
+        Engine(spec, log=store, longest_wait_s=longest_wait_s) as engine,
+        work(engine, server) as client,
+    ):
+        temporal = await Client.connect(server)
+        conversation = TemporalConversation(temporal, "asker", "asked")
+        await client.submit("go", conversation="asked")
+        waiting = await wait_for_question(conversation, "questions")
+        (question,) = waiting["questions"]
+        assert waiting == engine.conversation("asked").waiting.to_dict()
+        assert (question["question"], question["due"]) == ("How much?", waiting["due"])
+        assert question["form"]["required"] == ["amount"]
+        with pytest.raises(SpecError, match="amount"):
+            await conversation.answer({"amount": "much"})
+        with pytest.raises((IllegalEvent, SpecError), match="another"):
+            await conversation.answer({"amount": 3}, question="another")
+        assert (await conversation.answer({"amount": 3}, by="ann")).outcome == "handed_over"
+        result = await conversation.read_result()
+        assert (result or {})["content"] == "3 it is"
+        await replay_runs(temporal, build_workflow_id("asker", "asked"))
     check_log(store)
 
 
@@ -462,25 +457,27 @@ async def test_a_new_run_knows_the_updates_of_the_run_before(renewing_server: st
         await goes_on.wait()
         return "paid"
 
-    async with make_engine(store, pay_slowly, approval=True) as engine:
-        async with work(engine, renewing_server) as client:
-            temporal = await Client.connect(renewing_server)
-            id_ = build_workflow_id("payer", "renewed")
-            conversation = TemporalConversation(temporal, "payer", "renewed")
-            await client.submit("the bill", conversation="renewed")
-            (call,) = (await wait_for_question(conversation))["approvals"]
-            first = (await temporal.get_workflow_handle(id_).describe()).run_id
-            while (await temporal.get_workflow_handle(id_).describe()).run_id == first:
-                await client.wake("renewed")
-                await asyncio.sleep(0.2)
-            assert (await conversation.read_waiting())["approvals"] == [call]
-            await conversation.decide(call["id"], approved=True, by="ann", update_id="u1")
-            await begun.wait()
-            again = await conversation.decide(call["id"], approved=True, by="ann", update_id="u1")
-            assert again.outcome == "handed_over"
-            goes_on.set()
-            assert (await conversation.read_result() or {})["ok"]
-            assert len(await replay_runs(temporal, id_)) > 1
+    async with (
+        make_engine(store, pay_slowly, approval=True) as engine,
+        work(engine, renewing_server) as client,
+    ):
+        temporal = await Client.connect(renewing_server)
+        id_ = build_workflow_id("payer", "renewed")
+        conversation = TemporalConversation(temporal, "payer", "renewed")
+        await client.submit("the bill", conversation="renewed")
+        (call,) = (await wait_for_question(conversation))["approvals"]
+        first = (await temporal.get_workflow_handle(id_).describe()).run_id
+        while (await temporal.get_workflow_handle(id_).describe()).run_id == first:
+            await client.wake("renewed")
+            await asyncio.sleep(0.2)
+        assert (await conversation.read_waiting())["approvals"] == [call]
+        await conversation.decide(call["id"], approved=True, by="ann", update_id="u1")
+        await begun.wait()
+        again = await conversation.decide(call["id"], approved=True, by="ann", update_id="u1")
+        assert again.outcome == "handed_over"
+        goes_on.set()
+        assert (await conversation.read_result() or {})["ok"]
+        assert len(await replay_runs(temporal, id_)) > 1
     decisions = [event for event in list_events(engine, "renewed") if event["type"] == "decided"]
     assert len(decisions) == 1
     check_log(store)
@@ -494,13 +491,7 @@ async def test_what_is_no_update_is_refused(server: str) -> None:
         await client.submit("the bill", conversation="broken")
         await wait_for_question(conversation)
         handle = temporal.get_workflow_handle(build_workflow_id("payer", "broken"))
-        from temporalio.client import WorkflowUpdateFailedError
-
-        for data in (
-            {"approved": True},
-            {"call_id": 5, "approved": True},
-            {"call_id": "c", "aproved": True},
-        ):
+        for data in ({"approved": True}, {"call_id": 5, "approved": True}, {"call_id": "c", "aproved": True}):
             with pytest.raises(WorkflowUpdateFailedError) as caught:
                 await handle.execute_update("decide", data)
             assert "no argument of the update 'decide'" in str(caught.value.cause)
@@ -512,18 +503,20 @@ async def test_a_worker_may_keep_content_away_from_temporal(server: str) -> None
     """With `shows_content=False` neither result nor what waits has a word of the conversation; ids, names and
     states are there, so a call can be decided."""
     store = MemoryStore()
-    async with make_engine(store, pay, approval=True) as engine:
-        async with work(engine, server, shows_content=False) as client:
-            temporal = await Client.connect(server)
-            id_ = build_workflow_id("payer", "quiet")
-            await client.submit("secret-word", conversation="quiet")
-            conversation = TemporalConversation(temporal, "payer", "quiet")
-            (call,) = (await wait_for_question(conversation))["approvals"]
-            assert (call["tool"], call["params"]) == ("pay", None)
-            await conversation.decide(call["id"], approved=True)
-            result = await conversation.read_result()
-            runs = await replay_runs(temporal, id_)
-            assert (await temporal.get_workflow_handle(id_).query(WAITING))["approvals"] == []
+    async with (
+        make_engine(store, pay, approval=True) as engine,
+        work(engine, server, shows_content=False) as client,
+    ):
+        temporal = await Client.connect(server)
+        id_ = build_workflow_id("payer", "quiet")
+        await client.submit("secret-word", conversation="quiet")
+        conversation = TemporalConversation(temporal, "payer", "quiet")
+        (call,) = (await wait_for_question(conversation))["approvals"]
+        assert (call["tool"], call["params"]) == ("pay", None)
+        await conversation.decide(call["id"], approved=True)
+        result = await conversation.read_result()
+        runs = await replay_runs(temporal, id_)
+        assert (await temporal.get_workflow_handle(id_).query(WAITING))["approvals"] == []
     assert result is not None
     assert (result["ok"], result["content"], result["state"]) == (True, "", "finished")
     assert not any("secret-word" in msgspec.json.encode(run.to_json_dict()).decode() for run in runs)
