@@ -97,10 +97,13 @@ async def _record(address: str, script: Script, *, has_updates: bool) -> Sequenc
             if has_updates:
                 sender = UpdatingClient(engine, client, worker.agent)
             await run_on_host(engine, sender, script.actions, script.name)
-            if (
-                engine.conversation(script.name).read_turn().is_over
-            ):  # in the log before the workflow has ended
-                await client.get_workflow_handle(build_workflow_id(worker.agent, script.name)).result()
+            # The log has the end of a turn before the workflow knows of it.
+            handle = TemporalConversation(client, worker.agent, script.name)
+            if engine.conversation(script.name).read_turn().is_over:
+                await handle.read_result()
+            else:
+                while not (await handle.read_waiting())["approvals"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
         return await fetch_runs(client, build_workflow_id(worker.agent, script.name))
 
 
