@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.stretches import encode_rest as encode_rest
     from toolchart.engine.durable.stretches import encode_stretch as encode_stretch
     from toolchart.engine.durable.stretches import plan_next as plan_next
+    from toolchart.engine.durable.temporal_handle import TemporalConversation as TemporalConversation
     from toolchart.engine.durable.temporal_worker import StretchActivity as StretchActivity
     from toolchart.engine.durable.temporal_worker import TemporalHost as TemporalHost
     from toolchart.engine.durable.temporal_worker import TemporalWorker as TemporalWorker
@@ -52,6 +53,7 @@ if not TYPE_CHECKING:
                 "encode_stretch",
                 "plan_next",
             ),
+            "toolchart.engine.durable.temporal_handle": ("TemporalConversation",),
             "toolchart.engine.durable.temporal_worker": (
                 "ConversationWorkflow",
                 "StretchActivity",

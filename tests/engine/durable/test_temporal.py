@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,24 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import Stretch
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import DurableHostUnavailable, NotFound, TurnChanged
+from toolchart.states.errors import DurableHostUnavailable, TurnChanged
 from toolchart.states.events import Decided
 
 pytest.importorskip("temporalio", reason="needs the extra `temporal`")
 
 from temporal_histories import RENEW_OPTIONS, fetch_runs
 from temporal_server import find_server, run_server
+from temporal_work import has_state, wait_until, work
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from toolchart.engine.durable.temporal_worker import TemporalHost, TemporalWorker, build_workflow_id
-from toolchart.engine.durable.temporal_workflow import SIGNAL
+from toolchart.engine.durable.temporal_worker import (
+    TemporalHost,
+    TemporalWorker,
+    build_queue_name,
+    build_workflow_id,
+)
+from toolchart.engine.durable.temporal_workflow import SIGNAL, WORKFLOW
 
 PROGRAM = find_server()
 pytestmark = [
@@ -67,30 +72,6 @@ def renewing_server() -> Iterator[str]:
     assert PROGRAM is not None
     with run_server(PROGRAM, *RENEW_OPTIONS) as address:
         yield address
-
-
-@asynccontextmanager
-async def work(engine: Engine, server: str) -> AsyncIterator[DurableClient]:
-    """Let a worker work within the block; what hands messages over to it."""
-    client = await Client.connect(server)
-    worker = TemporalWorker(engine, client)
-    async with worker.run(5.0):
-        yield DurableClient(engine, TemporalHost(client, worker.agent))
-
-
-async def wait_until(has_happened: Callable[[], bool]) -> None:
-    """Return when something has happened; what the server notices by its own clock takes seconds."""
-    async with asyncio.timeout(120):
-        while not has_happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-def has_state(engine: Engine, conversation: str, state: str) -> bool:
-    """Whether the log has a conversation in a state."""
-    try:
-        return engine.conversation(conversation).read_turn().state == state
-    except NotFound:  # it has not begun
-        return False
 
 
 def read_ended_turns(engine: Engine, conversation: str) -> list[str]:
@@ -245,15 +226,21 @@ async def test_a_workflow_that_begins_again_knows_what_it_has_done(renewing_serv
     store = MemoryStore()
     async with script.make_engine(store) as engine, work(engine, renewing_server) as client:
         temporal = await Client.connect(renewing_server)
-        workflow = temporal.get_workflow_handle(build_workflow_id("pausing", "again"))
+        id_ = build_workflow_id("pausing", "again")
         for key, messages in {"1": ["1"], "2": ["1", "2"], "3": ["1", "2", "3"]}.items():
             await client.submit(key, conversation="again", key=key)
             await wait_until(lambda messages=messages: read_ended_turns(engine, "again") == messages)  # type: ignore[misc]
-            await workflow.signal(SIGNAL, {"conversation": 5})
+            await temporal.start_workflow(
+                WORKFLOW,
+                id=id_,
+                task_queue=build_queue_name("pausing"),
+                start_signal=SIGNAL,
+                start_signal_args=[{"conversation": 5}],
+            )
             await client.submit("1", conversation="again", key="1")
             with pytest.raises(TurnChanged, match="key '1' was used"):
                 await client.submit("once more", conversation="again", key="1")
-        assert len(await fetch_runs(temporal, workflow.id)) > 2
+        assert len(await fetch_runs(temporal, id_)) > 2
     assert read_ended_turns(engine, "again") == ["1", "2", "3"]
     check_log(store)
 

@@ -22,6 +22,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from toolchart.engine.durable import temporal_worker
+from toolchart.engine.durable.temporal_reports import Report
 from toolchart.engine.durable.temporal_worker import StretchActivity
 
 TURN = Stretch(conversation="c", key="turn/1", version="v")
@@ -29,8 +30,15 @@ TURN = Stretch(conversation="c", key="turn/1", version="v")
 
 async def run_activity(environment: ActivityEnvironment, engine: Engine, stretch: Any) -> Rest:
     """Run the activity as a worker does; what it says of its stretch."""
-    data = await environment.run(StretchActivity(engine).perform, msgspec.to_builtins(stretch))
-    return msgspec.convert(data, Rest)
+    return (await report_activity(environment, engine, stretch)).rest
+
+
+async def report_activity(
+    environment: ActivityEnvironment, engine: Engine, stretch: Any, **options: Any
+) -> Report:
+    """Run the activity as a worker does; how it reports the conversation to its workflow."""
+    data = await environment.run(StretchActivity(engine, **options).perform, msgspec.to_builtins(stretch))
+    return msgspec.convert(data, Report)
 
 
 def list_types(store: MemoryStore) -> list[str]:
