@@ -27,6 +27,7 @@ from toolchart.states.ports import Store
 
 if TYPE_CHECKING:
     from toolchart.engine.durable.fleet.metrics import QueueFigures
+    from toolchart.engine.durable.stretches import Workers
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +199,7 @@ class Site:
 
     Args:
         read_queue: reads what the queue of the workers holds, where workers run the turns; blocking.
+        find_workers: whether workers live that run the turns; blocking.
     """
 
     def __init__(
@@ -208,9 +210,11 @@ class Site:
         settings: SiteSettings | None = None,
         limits: Limits | None = None,
         read_queue: Callable[[], Sequence[QueueFigures]] | None = None,
+        find_workers: Callable[[], Workers] | None = None,
     ) -> None:
         self.engine = engine
         self.read_queue = read_queue
+        self.find_workers = find_workers
         self.settings = settings or SiteSettings()
         self.limits = limits or Limits()
         self.client_tools = ClientTools(engine, self.limits.tools, self.limits.tool_sets)

@@ -14,7 +14,7 @@ from toolchart.app.server.access.rates import STOPPING_S
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
-from toolchart.states.errors import LogUnavailable
+from toolchart.states.errors import DurableHostUnavailable, LogUnavailable
 from toolchart.states.ports import Store
 
 ROUTES = RouteGroup()
@@ -28,7 +28,8 @@ async def report_life(request: Request) -> JsonAnswer:
 
 @ROUTES.endpoint("GET", "/readyz", None)
 async def report_readiness(request: Request) -> JsonAnswer:
-    """Tell whether the server takes on turns and its log can be used (else 503, and why)."""
+    """Tell whether the server takes on turns and its log can be used (else 503, and why). With `--durable` a
+    worker must live that runs them."""
     return _answer_state(await _find_state(get_site(request)), {})
 
 
@@ -60,9 +61,23 @@ async def _find_state(site: Site) -> _State:
         problem = f"the log has not answered within {log_s:g} s"
     except LogUnavailable:  # its text has the path of the log, no business of whoever has no token
         problem = "the log cannot be read, or was replaced or deleted while the server had it open"
-    if not problem:
+    if problem:
+        return _State(status="log unavailable", problem=f"{problem}: see the server's messages")
+    return await _find_worker_state(site)
+
+
+async def _find_worker_state(site: Site) -> _State:
+    """Whether somebody runs the turns that this server takes on."""
+    if site.find_workers is None:
         return _State()
-    return _State(status="log unavailable", problem=f"{problem}: see the server's messages")
+    try:
+        workers = await asyncio.wait_for(asyncio.to_thread(site.find_workers), site.limits.log_s)
+    except (TimeoutError, DurableHostUnavailable):
+        return _State(status="queue unavailable", problem="the queue of the workers cannot be used")
+    if workers == "ready":
+        return _State()
+    problem = "no worker runs" if workers == "none" else "the workers that run have another chart"
+    return _State(status="no worker", problem=f"{problem}: turns wait until one of this agent's chart begins")
 
 
 def _answer_state(state: _State, about: dict[str, Any]) -> JsonAnswer:

@@ -7,10 +7,17 @@ from typing import Any, cast
 
 import msgspec
 
-from toolchart.engine.durable.performing import find_version
-from toolchart.engine.durable.stretches import DurableHost, Stretch, Submission, compute_version
+from toolchart.engine.durable.performing import find_place
+from toolchart.engine.durable.stretches import (
+    LAST_PRIORITY,
+    NORMAL_PRIORITY,
+    DurableHost,
+    Stretch,
+    Submission,
+    compute_version,
+)
 from toolchart.engine.durable.turn_options import decode_turn_options
-from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.turns.items import build_user_said
@@ -38,7 +45,7 @@ class DurableClient:
         *,
         conversation: str | None = None,
         key: str | None = None,
-        priority: int = 0,
+        priority: int = NORMAL_PRIORITY,
         options: Mapping[str, Any] | None = None,
     ) -> str:
         """Have a turn run by some worker.
@@ -49,7 +56,7 @@ class DurableClient:
         Args:
             conversation: its id, to go on with or to begin; None makes one of the key, or a new one.
             key: idempotency key: a message that is submitted again with it is not run again.
-            priority: from 1, small numbers first; 0 before all of them.
+            priority: from 1, which goes first, to 5; it orders what waits for one owner.
             options: `handler`, `variables`, `llm`, `model` of the turn, or all as `encode_turn_options` makes
                 them.
 
@@ -58,6 +65,7 @@ class DurableClient:
 
         Raises:
             TurnChanged: the conversation that the key began has another message, or other options.
+            SpecError: the priority is none.
             DurableHostUnavailable: the host cannot be reached.
         """
         stretch = await self.begin_turn(
@@ -71,10 +79,11 @@ class DurableClient:
         *,
         conversation: str | None = None,
         key: str | None = None,
-        priority: int = 0,
+        priority: int = NORMAL_PRIORITY,
         options: Mapping[str, Any] | None = None,
     ) -> Stretch:
         """As `submit`; the stretch that was started."""
+        check_priority(priority)
         name = conversation or key or generate_conversation_id()
         turn_options = decode_turn_options(options or {})  # refuses what is none, before anything is kept
         loaded_conversation = load_conversation(self._engine.store, name)
@@ -95,6 +104,7 @@ class DurableClient:
             version=compute_version(self._engine.conversation(name).build_configured_event().chart),
             first_seq=loaded_conversation.next_seq if loaded_conversation is not None else 0,
             priority=priority,
+            owner=_find_owner(turn_options, loaded_conversation),
             parked_under=self._find_token(name),
         )
         submission = Submission(stretch=stretch, message=message, options=options or {})
@@ -176,11 +186,16 @@ class DurableClient:
         return await self._wake(conversation, 0)
 
     async def _wake(self, conversation: str, parked_under: int) -> Stretch:
-        version = find_version(self._engine.store, conversation)
-        if not version:
+        place = find_place(self._engine.store, conversation)
+        if not place.version:
             raise NotFound(conversation)
-        key = f"wake/{generate_conversation_id()}"
-        stretch = Stretch(conversation=conversation, key=key, version=version, parked_under=parked_under)
+        stretch = Stretch(
+            conversation=conversation,
+            key=f"wake/{generate_conversation_id()}",
+            version=place.version,
+            owner=place.owner,
+            parked_under=parked_under,
+        )
         await self._host.start(stretch)
         return stretch
 
@@ -188,6 +203,26 @@ class DurableClient:
         """The token of the newest lease of a conversation; 0 where it never had one."""
         lease = self._engine.store.find_lease(conversation)
         return lease.token if lease is not None else 0
+
+
+def _find_owner(options: Mapping[str, Any], loaded: ReplayedConversation | None) -> str:
+    """Whose the conversation of a turn is, or will be."""
+    recorded = loaded.configured.owner if loaded is not None else None
+    return recorded or options.get("owner") or ""
+
+
+def check_priority(priority: int) -> None:
+    """Check a priority.
+
+    Raises:
+        SpecError: it is none.
+    """
+    if not 1 <= priority <= LAST_PRIORITY:
+        raise SpecError(
+            f"{priority} is no priority",
+            path="priority",
+            hint=f"from 1, which goes first, to {LAST_PRIORITY}; {NORMAL_PRIORITY} is the usual one",
+        )
 
 
 def check_address(address: str) -> None:

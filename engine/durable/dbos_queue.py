@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build_key
+from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build_key, build_workers_key
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
-from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
+from toolchart.engine.durable.stretches import Rest, Stretch, Workers, decode_rest, encode_stretch
 from toolchart.engine.log.stores.postgres_schema import format_upgrade
 from toolchart.engine.log.stores.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
@@ -37,6 +37,9 @@ _CONNECTIONS, _LONGEST_WAIT_S, _LONGEST_IDLE_S = 5, 30, 60
 may rest. Source: `DBOSClient.__init__` and `DEFAULT_IDLE_TRANSACTION_TIMEOUT_SEC`, DBOS 3.4."""
 
 _CONNECT_TIMEOUT_S = 10
+
+MOST_COUNTED = 1000
+"""Stretches that are counted; a number beyond it tells nobody more."""
 
 _STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
 """Of a workflow that runs, or will."""
@@ -97,12 +100,13 @@ class DbosQueue:
             "queue_name": self.name,
             "workflow_id": stretch.id,
             "app_version": stretch.version,
+            "priority": stretch.priority,
+            # A queue with a limit for each owner takes nothing that is in no partition.
+            "queue_partition_key": f"owner {stretch.owner}",
         }
         delay_s = stretch.compute_delay_s(self._clock.now())
         if delay_s > 0:
             options["delay_seconds"] = delay_s
-        if stretch.priority:
-            options["priority"] = stretch.priority
         text = encode_stretch(stretch)
         await asyncio.to_thread(self._call, lambda: self._client.enqueue(options, text))
 
@@ -157,6 +161,30 @@ class DbosQueue:
             )
         )
 
+    def count_enqueued(self, version: str) -> int:
+        """How many stretches for workers of a version could begin now, and have not; blocking.
+
+        Raises:
+            DurableHostUnavailable: the database cannot be reached.
+        """
+        rows = self._call(
+            lambda: self._client.list_workflows(
+                status="ENQUEUED",
+                queue_name=self.name,
+                app_version=version,
+                load_input=False,
+                load_output=False,
+                limit=MOST_COUNTED,
+            )
+        )
+        return len(rows)
+
+    def find_workers(self, version: str) -> Workers:
+        """See `FollowedHost.find_workers`."""
+        own, every = build_workers_key(self.name, version), build_workers_key(self.name)
+        absent = self._find_free((own, every))
+        return "ready" if own not in absent else "of another chart" if every not in absent else "none"
+
     def close(self) -> None:
         """Close the connections, where they are its own."""
         self._client.destroy()
@@ -173,23 +201,27 @@ class DbosQueue:
             DurableHostUnavailable: the database cannot be reached.
         """
         names = {build_key(name): name for name in executors}
+        return [names[key] for key in self._find_free(tuple(names))]
+
+    def _find_free(self, keys: Sequence[str]) -> list[str]:
+        """Those of some keys whose lock nobody holds."""
 
         def read() -> list[str]:
             with self._connections.connect() as db:
-                rows = db.exec_driver_sql(FIND_ABSENT, (list(names),)).fetchall()
-            return [names[key] for (key,) in rows]
+                rows = db.exec_driver_sql(FIND_ABSENT, (list(keys),)).fetchall()
+            return [key for (key,) in rows]
 
         return self._call(read)
 
 
-def make_connections(address: str, *, size: int = _CONNECTIONS, executor: str | None = None) -> Engine:
+def make_connections(address: str, *, size: int = _CONNECTIONS, keys: Sequence[str] = ()) -> Engine:
     """The connections of a client of DBOS, as it makes them itself, except behind a pooler.
 
     There it would leave its statements and its time limit in sessions that belong to others too.
 
     Args:
         size: most of them; each is opened when it is needed, and then stays.
-        executor: each connection shows that this one lives.
+        keys: of the locks that each connection holds, to show who lives: see `executors.py`.
     """
     url = make_url(address).set(drivername="postgresql+psycopg")
     connections = create_engine(
@@ -207,8 +239,8 @@ def make_connections(address: str, *, size: int = _CONNECTIONS, executor: str | 
             db.prepare_threshold = None
         else:
             db.execute(f"SET idle_in_transaction_session_timeout = '{_LONGEST_IDLE_S}s'".encode())
-        if executor is not None:
-            db.execute(SHOW_PRESENCE.encode(), (build_key(executor),))
+        for key in keys:
+            db.execute(SHOW_PRESENCE.encode(), (key,))
         db.commit()  # what was set and locked is the session's, and stays
 
     return connections

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault, make_connections
-from toolchart.engine.durable.executors import ExecutorWatch, name_executor
+from toolchart.engine.durable.executors import ExecutorWatch, build_key, build_workers_key, name_executor
 from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
 from toolchart.engine.durable.fleet.queue_figures import (
@@ -30,7 +30,7 @@ from toolchart.engine.durable.fleet.queue_figures import (
     build_queue_name,
     read_queue_figures,
 )
-from toolchart.engine.durable.performing import find_version, perform_stretch
+from toolchart.engine.durable.performing import find_place, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,
     Stretch,
@@ -67,6 +67,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     concurrency: int = 16
     """Most stretches that one worker performs at once; like `rate` that of the worker which started last."""
+    per_owner: int | None = None
+    """Most stretches of one owner that one worker performs at once; None is any number."""
     rate: tuple[int, float] | None = None
     """Most stretches that the whole fleet begins: a number, and of how many seconds; None is any number."""
     supervises: bool = False
@@ -169,7 +171,7 @@ class DbosWorker:
             await gate.close_idle(_IDLE_AFTER_S)
 
     def _make_supervisor(self, queue: DbosQueue) -> Supervisor:
-        find = partial(find_version, self._engine.store)
+        find = partial(find_place, self._engine.store)
         watch = ExecutorWatch(queue.find_absent)
         if self._metrics is None:
             return Supervisor(self._store, queue, watch, find)
@@ -179,7 +181,8 @@ class DbosWorker:
     async def _launch(self) -> AsyncIterator[DbosQueue]:
         """Let DBOS begin stretches within the block; they have ended after it."""
         name = build_queue_name(self.agent)
-        connections = make_connections(self._address, size=_QUEUE_CONNECTIONS, executor=self.executor)
+        keys = (build_key(self.executor), build_workers_key(name), build_workers_key(name, self.version))
+        connections = make_connections(self._address, size=_QUEUE_CONNECTIONS, keys=keys)
         DBOS(
             config={
                 "name": APPLICATION,
@@ -236,6 +239,8 @@ class DbosWorker:
             DurableHostUnavailable: the database cannot be reached.
         """
         limits: dict[str, Any] = {"worker_concurrency": self._options.concurrency}
+        if self._options.per_owner is not None:
+            limits["partition_worker_concurrency"] = min(self._options.per_owner, self._options.concurrency)
         if self._options.rate is not None:
             limits["limiter"] = {"limit": self._options.rate[0], "period": self._options.rate[1]}
         try:

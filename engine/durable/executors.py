@@ -47,6 +47,11 @@ def build_key(executor: str) -> str:
     return f"toolchart executor {executor}"
 
 
+def build_workers_key(queue: str, version: str = "") -> str:
+    """The key of the lock that all workers of a queue hold, or those of one version."""
+    return f"toolchart workers {queue} {version}"
+
+
 class ExecutorWatch:
     """Finds executors that have died.
 

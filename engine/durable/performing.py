@@ -148,7 +148,7 @@ def _describe_rest(engine: Engine, stretch: Stretch, result: Turn | None) -> Res
             state=turn.state,
             next_seq=rest.next_seq,
             due=turn.due,
-            version=find_version(engine.store, conversation),
+            version=find_place(engine.store, conversation).version,
         )
     except LogUnavailable as error:
         return Rest(outcome="unavailable", error=str(error))
@@ -162,11 +162,21 @@ def _is_held_elsewhere(store: Store, conversation: str) -> bool:
     return conversation in [lease.conversation for lease in store.list_leases()]
 
 
-def find_version(store: Store, conversation: str) -> str:
-    """The version of the workers that may go on with a conversation: that of its chart; empty where it has no
-    record."""
+class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Which workers may go on with a conversation, and for whom."""
+
+    version: str = ""
+    """That of its chart; empty where it has no record."""
+    owner: str = ""
+
+
+def find_place(store: Store, conversation: str) -> QueuePlace:
+    """The place of a conversation in the queue; an empty one where it has no record."""
     loaded_conversation = load_conversation(store, conversation)
-    return compute_version(loaded_conversation.configured.chart) if loaded_conversation is not None else ""
+    if loaded_conversation is None:
+        return QueuePlace()
+    configured = loaded_conversation.configured
+    return QueuePlace(version=compute_version(configured.chart), owner=configured.owner or "")
 
 
 # -- messages that were left behind --------------------------------------------------------------

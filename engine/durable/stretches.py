@@ -38,6 +38,10 @@ _HELD_ATTEMPTS = 7
 than a lease lasts without a sign of life."""
 
 
+NORMAL_PRIORITY, LAST_PRIORITY = 3, 5
+"""The priority of what nobody gave one, and the greatest. As Temporal numbers them, from 1."""
+
+
 class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Work on one conversation, until it rests. No content: what a user said lies in the store of the log.
 
@@ -58,8 +62,10 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds after which it begins; where there is no `due`."""
     attempt: int = 0
     """How often the same stretch was tried before."""
-    priority: int = 0
-    """From 1; small numbers go first, 0 before all of them."""
+    priority: int = NORMAL_PRIORITY
+    """From 1, which goes first, to 5. It orders what waits for one owner."""
+    owner: str = ""
+    """Whose the conversation is: workers may limit how many of one owner they work on at once."""
     parked_under: int = 0
     """Token of the lease under which somebody asked to have a parked conversation tried once more: the next
     worker that takes the conversation does, and those after it do not. 0 where nobody asked."""
@@ -127,8 +133,21 @@ class DurableHost(Protocol):
         ...
 
 
+Workers = Literal["ready", "of another chart", "none"]
+"""Who takes stretches of a chart: workers of it; those that live are of another chart, or of another version
+of this one; or nobody lives."""
+
+
 class FollowedHost(DurableHost, Protocol):
-    """A host that can also say how a stretch has ended."""
+    """A host that can also say how a stretch has ended, and whether workers live."""
+
+    def find_workers(self, version: str) -> Workers:
+        """Whether workers of a chart take stretches now; blocking.
+
+        Raises:
+            DurableHostUnavailable: the host cannot be reached.
+        """
+        ...
 
     async def find_rest(self, stretch: Stretch) -> Rest | None:
         """How a stretch has left its conversation; None where it has not ended.
@@ -154,6 +173,7 @@ def plan_next(stretch: Stretch, rest: Rest) -> Stretch | None:
                 version=rest.version or stretch.version,
                 due=rest.due,
                 priority=stretch.priority,
+                owner=stretch.owner,
             )
         case "held" if not stretch.has_message and stretch.attempt >= _HELD_ATTEMPTS:
             return None

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.executors import ExecutorWatch
-from toolchart.engine.durable.performing import list_submitted
+from toolchart.engine.durable.performing import QueuePlace, list_submitted
 from toolchart.engine.durable.stretches import Stretch
 from toolchart.states.errors import ToolchartError
 from toolchart.states.ports import Store
@@ -37,7 +37,7 @@ class Supervisor:
     Args:
         store: the log of the fleet.
         watch: knows which executors live.
-        find_version: returns the version of the workers that may go on with a conversation.
+        find_place: returns which workers may go on with a conversation, and for whom.
         on_handed_on: called with the number of stretches of a dead executor that were handed on.
     """
 
@@ -46,14 +46,14 @@ class Supervisor:
         store: Store,
         queue: DbosQueue,
         watch: ExecutorWatch,
-        find_version: Callable[[str], str],
+        find_place: Callable[[str], QueuePlace],
         on_handed_on: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._on_handed_on = on_handed_on
         self._store = store
         self._queue = queue
         self._watch = watch
-        self._find_version = find_version
+        self._find_place = find_place
         self._started: set[str] = set()
         """Ids of the stretches that it has started for what is unfinished now."""
         self._looks = 0
@@ -105,17 +105,18 @@ class Supervisor:
         stretches = []
         for name in self._store.list_unfinished():
             try:
-                version = self._find_version(name)
-                if version:
-                    stretches.append(self._build_stretch(name, version))
+                place = self._find_place(name)
+                if place.version:
+                    stretches.append(self._build_stretch(name, place))
             except ToolchartError as error:
                 log.warning("conversation %s: %s", name, error)
         return stretches
 
-    def _build_stretch(self, conversation: str, version: str) -> Stretch:
+    def _build_stretch(self, conversation: str, place: QueuePlace) -> Stretch:
         lease = self._store.find_lease(conversation)
         number = f"{lease.token}.{lease.expires:.0f}.{lease.due or 0:.0f}" if lease is not None else "0"
         # An entry of the inbox changes no lease, so the newest of them is part of the key.
         entries = self._store.read_inbox([conversation])
         newest = entries[-1].number if entries else 0
-        return Stretch(conversation=conversation, key=f"look/{number}.{newest}/{version}", version=version)
+        key = f"look/{number}.{newest}/{place.version}"
+        return Stretch(conversation=conversation, key=key, version=place.version, owner=place.owner)

@@ -98,8 +98,6 @@ _KEPT_RECEPTIONS = 100
 _LARGEST_CARRIED = 1_000_000
 """Most bytes that a run leaves to the next; Temporal refuses 2 MB and more, again and again."""
 
-_HIGHEST_PRIORITY_KEY = 5
-
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one run of the workflow leaves to the next."""
@@ -454,7 +452,7 @@ async def _perform(stretch: Stretch, earlier: Report | None) -> Report:
             start_to_close_timeout=_LONGEST_STRETCH,
             heartbeat_timeout=_SILENCE,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            priority=Priority(priority_key=min(stretch.priority + 1, _HIGHEST_PRIORITY_KEY)),
+            priority=Priority(priority_key=stretch.priority),
             summary=stretch.key,
         )
     except ActivityError as error:

@@ -15,7 +15,7 @@ from postgres_database import await_end_of_sessions
 
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.executors import ExecutorWatch
-from toolchart.engine.durable.performing import find_version
+from toolchart.engine.durable.performing import find_place
 from toolchart.engine.durable.supervisor import Supervisor
 from toolchart.engine.log.stores import open_store
 
@@ -87,7 +87,7 @@ async def count_looks(address: str, agent: str, looks: int) -> Looks:
 async def _supervise(address: str, agent: str) -> AsyncIterator[Supervisor]:
     """A supervisor with connections of its own."""
     with closing(open_store(address)) as store, closing(DbosQueue(address, agent)) as queue:
-        yield Supervisor(store, queue, ExecutorWatch(queue.find_absent), partial(find_version, store))
+        yield Supervisor(store, queue, ExecutorWatch(queue.find_absent), partial(find_place, store))
 
 
 def read_counters(address: str) -> int:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
+from toolchart.engine.durable.stretches import (
+    FollowedHost,
+    Rest,
+    Stretch,
+    Workers,
+    compute_version,
+    plan_next,
+)
 from toolchart.engine.durable.turn_options import encode_turn_options, refuse_dependencies
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.record import GENESIS, read_record
@@ -99,6 +106,14 @@ class FleetEngine(Engine):
         self._host = host
         self.client = DurableClient(self, host)
         """Hands over to the workers."""
+
+    def find_workers(self) -> Workers:
+        """Whether workers of this agent's chart live; blocking.
+
+        Raises:
+            DurableHostUnavailable: the host cannot be reached.
+        """
+        return self._host.find_workers(compute_version(self.chart.to_yaml()))
 
     def with_tools(self, tools: Sequence[Tool]) -> NoReturn:
         """Not possible: workers do not have further tools.

@@ -59,7 +59,7 @@ from toolchart.engine.durable import dbos_worker
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.dbos_worker import DbosWorker
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
-from toolchart.engine.durable.performing import find_version
+from toolchart.engine.durable.performing import find_place
 from toolchart.engine.durable.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -451,7 +451,7 @@ def test_a_supervisor_starts_nothing_for_a_conversation_without_records(address:
     worker could take a stretch of it, so none is started; the turn is handed on by the queue."""
     store: Any = open_store(address)
     store.acquire_lease("empty", DEAD, 30.0)
-    supervisor = Supervisor(store, cast("Any", None), cast("Any", None), partial(find_version, store))
+    supervisor = Supervisor(store, cast("Any", None), cast("Any", None), partial(find_place, store))
     assert list(store.list_unfinished()) == ["empty"]
     assert supervisor.list_unfinished() == []
     store.close()

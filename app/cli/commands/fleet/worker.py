@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     "for all workers of the agent.",
 )
 @click.option(
+    "--per-owner",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Most conversations of one owner that one worker works on at once, so that others get their turn. "
+    "That of the worker which started last holds for all. Default: no limit.",
+)
+@click.option(
     "--rate",
     metavar="N/SECONDS",
     help="Most conversations that the whole fleet takes up in so many seconds, as the worker which started "
@@ -77,6 +84,7 @@ if TYPE_CHECKING:
 def command(
     spec: str,
     concurrency: int,
+    per_owner: int | None,
     rate: str | None,
     supervises: bool,
     grace_s: float,
@@ -101,7 +109,11 @@ def command(
 
     check_address(dsn)
     options = WorkerOptions(
-        concurrency=concurrency, rate=_parse_rate(rate), supervises=supervises, grace_s=grace_s
+        concurrency=concurrency,
+        per_owner=per_owner,
+        rate=_parse_rate(rate),
+        supervises=supervises,
+        grace_s=grace_s,
     )
 
     async def work(provider: MeterProvider | None, telemetry: Telemetry | None) -> None:

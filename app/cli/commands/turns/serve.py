@@ -172,7 +172,14 @@ def command(
             )
 
         read_queue = make_queue_reader(queue_address, engine.spec) if queue_address is not None else None
-        site = Site(engine, new_tokens, settings=settings, limits=site_limits, read_queue=read_queue)
+        site = Site(
+            engine,
+            new_tokens,
+            settings=settings,
+            limits=site_limits,
+            read_queue=read_queue,
+            find_workers=engine.find_workers if isinstance(engine, FleetEngine) else None,
+        )
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             application = build_application(site)
