@@ -22,7 +22,7 @@ from deployment import DEPLOY, read_compose, read_example, read_seconds
 from postgres_database import run_server
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
-pytest.importorskip("prometheus_client", reason="needs the extra `metrics`")
+pytest.importorskip("opentelemetry.exporter.prometheus", reason="needs the extra `metrics`")
 import psycopg
 
 NAMES_OF_THE_NETWORK = {"@database/": "@127.0.0.1:{port}/", "0.0.0.0": "127.0.0.1"}

@@ -6,6 +6,8 @@ tests/app/test_deployed_fleet.py runs these.
 from __future__ import annotations
 
 import configparser
+import fnmatch
+import importlib.util
 import json
 import os
 import re
@@ -13,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +255,34 @@ def test_the_build_gets_what_the_package_is_made_of() -> None:
     }  # fmt: skip
     assert all((ROOT / name).exists() for name in kept if "*" not in name)
     assert "**/.env" in rules
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="builds without a network")
+def test_what_the_build_gets_makes_the_package(tmp_path: Path) -> None:
+    """A wheel that is made of the kept files alone has every module of the tree."""
+    source = tmp_path / "source"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    names = [name for name in listed.decode().split("\0") if name and is_kept(name)]
+    for name in names:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-w", str(tmp_path), str(source)], check=True, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    built = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("toolchart/")}
+    modules = {f"toolchart/{name}" for name in names if name.endswith(".py")} - {"toolchart/setup.py"}
+    assert {name for name in built if name.endswith(".py")} == modules
+
+
+def is_kept(name: str) -> bool:
+    """Whether the list leaves a file of the repository in what the build gets."""
+    lines = (DEPLOY / "Containerfile.dockerignore").read_text("utf-8").splitlines()
+    kept = [line[1:] for line in lines if line.startswith("!")]
+    return any(
+        name.startswith(f"{rule}/") or (("/" not in name or "/" in rule) and fnmatch.fnmatch(name, rule))
+        for rule in kept
+    )
 
 
 # -- systemd ---------------------------------------------------------------------------------------
