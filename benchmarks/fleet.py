@@ -275,12 +275,12 @@ def print_beside(measure: Measure, rounds: int) -> None:
         for kind, rows in runs.items():
             rows.append(measure(kind, 1, SATURATED))
     print(f"\nbeside DBOS alone: one worker, {SATURATED.concurrency} conversations at once, {rounds} rounds")
-    print("                effects/s   worker ms   server ms   bytes of journal   syncs   commits per effect")
+    print("                effects/s   worker ms   server ms   bytes of journal   stored   syncs   commits")
     for kind, rows in runs.items():
         row = compute_medians(rows)
         print(
             f"{kind:<12}{row.effects_per_s:>13.0f}{row.worker_s * 1e3:>12.2f}{row.server_s * 1e3:>12.2f}"
-            f"{row.wal_bytes:>19.0f}{row.syncs:>8.2f}{row.commits:>10.2f}"
+            f"{row.wal_bytes:>19.0f}{row.stored_bytes:>9.0f}{row.syncs:>8.2f}{row.commits:>10.2f}"
         )
     for kind in ("dbos", "bare dbos"):
         pairs = list(zip(runs["toolchart"], runs[kind], strict=True))

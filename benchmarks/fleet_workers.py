@@ -74,6 +74,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Processors that other programs of the machine used meanwhile."""
     wal_bytes: float
     """Bytes of the server's journal per effect."""
+    stored_bytes: float
+    """Bytes by which the files of the database have grown, with indexes and the rows of the queue, per effect
+    of the whole run; without the server's journal."""
     syncs: float
     """Syncs of the server's journal per effect."""
     commits: float
@@ -361,6 +364,8 @@ def measure_run(kind: str, server: str, folder: Path, workers: int, load: Load) 
     context = multiprocessing.get_context("spawn")
     shared = Shared(load, context.Value("q", 0), context.Semaphore(0), context.Event(), context.Event())
     address = prepare_database(server, folder)
+    with psycopg.connect(address, autocommit=True) as db:
+        size = _read_size(db)
     asyncio.run(KINDS[kind][1](address, shared))
     total = load.conversations * (load.iterations + 1)
     with (
@@ -374,7 +379,8 @@ def measure_run(kind: str, server: str, folder: Path, workers: int, load: Load) 
         _wait_for_count(shared, total)
         _wait_for_end(db)
         turn_s = _read_turn_s(db)
-    return _compare_samples(first, last, load, turn_s)
+        stored_bytes = (_read_size(db) - size) / (load.conversations * load.effects)
+    return _compare_samples(first, last, load, turn_s, stored_bytes)
 
 
 class _Sample(msgspec.Struct, frozen=True):
@@ -395,6 +401,12 @@ def _wait_for_count(shared: Shared, count: float) -> None:
     while shared.calls.value < count:
         assert time.monotonic() < until, "the workers do nothing"
         time.sleep(0.01)
+
+
+def _read_size(db: psycopg.Connection[Any]) -> int:
+    row = db.execute("SELECT pg_database_size(current_database())").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _wait_for_end(db: psycopg.Connection[Any]) -> None:
@@ -446,7 +458,7 @@ def _read_turn_s(db: psycopg.Connection[Any]) -> float:
     return float(row[0]) / 1000 if row and row[0] is not None else float("nan")
 
 
-def _compare_samples(first: _Sample, last: _Sample, load: Load, turn_s: float) -> Run:
+def _compare_samples(first: _Sample, last: _Sample, load: Load, turn_s: float, stored_bytes: float) -> Run:
     seconds = last.at - first.at
     effects = (last.calls - first.calls) * load.effects / (load.iterations + 1)
     own_s = last.worker_s - first.worker_s + last.server_s - first.server_s
@@ -456,6 +468,7 @@ def _compare_samples(first: _Sample, last: _Sample, load: Load, turn_s: float) -
         server_s=(last.server_s - first.server_s) / effects,
         others=max(0.0, (last.machine_s - first.machine_s - own_s) / seconds),
         wal_bytes=(last.wal - first.wal) / effects,
+        stored_bytes=stored_bytes,
         syncs=(last.syncs - first.syncs) / effects,
         commits=(last.commits - first.commits) / effects,
         turn_s=turn_s,

@@ -4,8 +4,9 @@
 
 The database is filled from size to size with copies of one conversation that has ended, with what the log and
 the queue keep of it, but one record each. Beside them one conversation waits for a person, one was left by a
-dead worker, and one was begun by nobody in particular. Then a real worker that supervises rests for a while:
-its transactions and what the server reads for it, a second, and its connections.
+dead worker, and one was begun by nobody in particular. Then two real workers rest for a while, one after the
+other, and one of them supervises: connections, and a second of it transactions, what the server reads for it,
+and the processor time of the worker and of the server.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import conftest  # noqa: F401  makes a checkout importable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import psutil
 import psycopg
 from durable_workers import make_engine, wait_for_state, work
 from ended_conversations import add_ended, count_looks, read_counters
@@ -63,18 +65,33 @@ async def prepare(address: str) -> None:
     store.close()
 
 
-async def rest(address: str) -> str:
+async def rest(address: str, *, supervises: bool) -> str:
     """What a worker costs that has nothing to do: one of another agent, so that what is open stays so."""
     async with (
         make_engine(address, _pay, approval=True, name="idle") as engine,
-        work(engine, address, supervises=True),
+        work(engine, address, supervises=supervises),
     ):
         await asyncio.sleep(12.0)  # what nobody uses is closed
-        connections, transactions = _read_activity(address)
-        start_s = time.perf_counter()
+        connections, first = _read_activity(address)
+        begun_s, own_s, server_s = time.perf_counter(), time.process_time(), _read_server_s(address)
         await asyncio.sleep(REST_S)
-        count = (_read_activity(address)[1] - transactions) / (time.perf_counter() - start_s)
-    return f"{connections} connections, {count:.1f} transactions/s"
+        own_s, server_s = time.process_time() - own_s, _read_server_s(address) - server_s
+        seconds = time.perf_counter() - begun_s
+        count = _read_activity(address)[1] - first
+    return (
+        f"{connections} connections, {count / seconds:.1f} transactions/s, "
+        f"processors: {own_s / seconds:.3f}, of the server {server_s / seconds:.3f}"
+    )
+
+
+def _read_server_s(address: str) -> float:
+    """Processor seconds of the server so far."""
+    with psycopg.connect(address, autocommit=True) as db:
+        postmaster = psutil.Process(db.info.backend_pid).parent()
+        assert postmaster is not None
+        ended = postmaster.cpu_times()
+        alive = [process.cpu_times() for process in (postmaster, *postmaster.children())]
+    return ended.children_user + ended.children_system + sum(times.user + times.system for times in alive)
 
 
 def _read_activity(address: str) -> tuple[int, int]:
@@ -93,18 +110,20 @@ async def measure(address: str, sizes: list[int]) -> None:
     """Fill the database from size to size, and print a line for each."""
     await prepare(address)
     filled = 0
-    print("     ended   ms/look  queries/look  rows/look   a worker that rests")
+    print("     ended   ms/look  queries/look  rows/look")
     for size in sizes:
         await asyncio.to_thread(add_ended, address, "ends", filled, size - filled, records=1)
         filled = size
         reads = await count_looks(address, "payer", LOOKS)
-        before, start_s = read_counters(address), time.perf_counter()
-        idle = await rest(address)
-        rows = (read_counters(address) - before) / (time.perf_counter() - start_s)
         figures = (
             f"{reads.seconds / LOOKS * 1000:9.2f} {reads.queries / LOOKS:13.1f} {reads.rows / LOOKS:10.1f}"
         )
-        print(f"{size:10,d} {figures}   {idle}, {rows:.0f} rows/s", flush=True)
+        print(f"{size:10,d} {figures}", flush=True)
+        for name, supervises in (("a worker", False), ("a worker that supervises", True)):
+            before, start_s = read_counters(address), time.perf_counter()
+            activity = await rest(address, supervises=supervises)
+            rows = (read_counters(address) - before) / (time.perf_counter() - start_s)
+            print(f"{name:>36} at rest: {activity}; {rows:.0f} rows/s", flush=True)
 
 
 def main() -> None:
