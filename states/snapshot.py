@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple, force_setattr
+from msgspec.structs import astuple, force_setattr, replace
 
 from toolchart.states.content import ContentPart
 from toolchart.states.effects import Effect
@@ -369,6 +369,33 @@ class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec al
         # A checkpoint brings them as a list.
         if type(self.calls) is not OpenCalls:
             force_setattr(self, "calls", OpenCalls(self.calls))
+
+
+def rename_parts(snapshot: Snapshot, states: Mapping[str, str], effects: Mapping[str, str]) -> Snapshot:
+    """The snapshot with other names; the digest of an effect does not depend on them.
+
+    Args:
+        states: by name of a state or a history: its new name. What is missing keeps its name.
+        effects: the same of effects.
+    """
+    if not states and not effects:
+        return snapshot
+    configuration = snapshot.configuration
+    if configuration is not None:
+        names = tuple(states.get(name, name) for name in configuration.states)
+        history = tuple(
+            (states.get(name, name), tuple(states.get(inner, inner) for inner in remembered))
+            for name, remembered in configuration.history
+        )
+        label = "+".join(states.get(name, name) for name in configuration.label.split("+"))
+        configuration = replace(configuration, states=names, history=history, label=label)
+    open_effects = tuple(
+        replace(
+            effect, state=states.get(effect.state, effect.state), name=effects.get(effect.name, effect.name)
+        )
+        for effect in snapshot.open_effects
+    )
+    return replace(snapshot, configuration=configuration, open_effects=open_effects)
 
 
 class SnapshotBuilder(SnapshotFields):

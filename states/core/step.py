@@ -91,7 +91,6 @@ from toolchart.states.core.reduce import (
     open_turn,
     select_tools,
 )
-from toolchart.states.core.renaming import rename_parts
 from toolchart.states.core.requests import end_turn_by_core
 from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import Effect, EffectDescriptor
@@ -112,7 +111,7 @@ from toolchart.states.events import (
     UserSaid,
 )
 from toolchart.states.machine import Machine
-from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder
+from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder, rename_parts
 from toolchart.states.vocabulary import find_effect, get_effects, get_events
 
 SEMANTICS = 5

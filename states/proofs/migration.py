@@ -28,7 +28,6 @@ from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart_comparison import pair_timers, suggest_renaming
 from toolchart.states.compiler import Facts, Move
 from toolchart.states.core.fact_rows import FactView
-from toolchart.states.core.renaming import rename_parts
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.machine import Machine, get_machine
@@ -44,7 +43,7 @@ from toolchart.states.proofs.explored_states import (
 )
 from toolchart.states.proofs.findings import Finding, find_finding_line
 from toolchart.states.proofs.solving.solver import find_facts
-from toolchart.states.snapshot import Configuration, Snapshot
+from toolchart.states.snapshot import Configuration, Snapshot, rename_parts
 from toolchart.states.vocabulary import Fact, get_facts
 
 STRUCTURE_KINDS = frozenset({"unreachable", "dead row"})
