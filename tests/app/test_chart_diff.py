@@ -185,6 +185,7 @@ def test_what_a_log_says_is_no_markup(run_cli: RunCli, work_dir: Path, old: str)
             "--format goes with charts; LEFT and RIGHT are conversations.",
         ),
         (("long", "short", "-o", "a.svg"), "--output goes with charts"),
+        (("chart.yaml", "tool_loop", "--json", "-o", "a.md"), "--json prints JSON: leave out --format"),
         (("chart.yaml", "tool_loop", "-o", "a.gif"), "no format has the ending .gif"),
         (("chart.yaml", "resilient", "-o", "no/a.svg"), "cannot be written"),
         (("chart.yaml", "resilient", "--conversation", "zzz"), "'zzz'"),

@@ -77,6 +77,8 @@ def command(
               toolchart diff 5f0c agent.yaml --format markdown
               toolchart diff tool_loop resilient -o changes.svg
     """
+    if as_json and (form or output):
+        raise click.UsageError("--json prints JSON: leave out --format and --output.")
     subjects = find_reviewed(left, right, is_of_charts)
     if subjects is not None:
         return review(subjects, form, output, conversations, as_json=as_json, log=log)
