@@ -28,7 +28,7 @@ COMMAND_GROUPS = {
     "Look": {
         "runs": CommandRow("reading", "List the conversations of a log."),
         "show": CommandRow("reading", "Show a conversation, step by step."),
-        "diff": CommandRow("reading", "Compare two conversations."),
+        "diff": CommandRow("reading", "Compare two conversations, or two charts."),
         "stats": CommandRow("reading", "Sum up turns, tokens, cost and tool calls."),
         "draw": CommandRow("charts", "Draw a chart, or the path of a conversation through it."),
     },

@@ -21,6 +21,7 @@ from toolchart.app.server.charts.workbench import find_workbench
 from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.specs.charts import read_shipped_chart
 from toolchart.specs.secrets import remember_secret
+from toolchart.states.chart.yaml_document import CHART_LIMITS
 from toolchart.states.errors import SpecError
 
 TOOL_LOOP = read_shipped_chart("tool_loop")
@@ -185,6 +186,7 @@ async def test_forged_requests_save_nothing(folder: Path) -> None:
 async def test_large_and_deep_texts_are_refused(folder: Path) -> None:
     """A text beyond the size of a chart is 413; one that nests deeply, repeats itself by aliases or is no
     text is a problem with its line; a file that is too large or no text is not opened."""
+    too_long = "x" * (CHART_LIMITS.characters + 1)
     letters = "abcdefghijklmnopqrst"
     bomb = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise(letters))
     (folder / "large.yaml").write_bytes(b"states:\n" + b"#" * MAX_FILE_BYTES)
@@ -194,10 +196,10 @@ async def test_large_and_deep_texts_are_refused(folder: Path) -> None:
         async def check(text: str) -> httpx.Response:
             return await client.post("/api/charts/check", json={"yaml": text})
 
-        assert (await check("x" * 200_001)).status_code == 413
+        assert (await check(too_long)).status_code == 413
         for text in ("[" * 5_000, bomb, "\0", "\ud7ff\x07", "- &a [*a]", "? [x]\n: y"):
             assert (await check(text)).json()["problem"]["line"] is not None
-        answer = await client.post("/api/charts/files/n.yaml", json={"yaml": "x" * 200_001})
+        answer = await client.post("/api/charts/files/n.yaml", json={"yaml": too_long})
         assert answer.status_code == 413
         for name, part in (("large.yaml", "larger than"), ("latin.yaml", "UTF-8")):
             answer = await client.get(f"/api/charts/files/{name}")
