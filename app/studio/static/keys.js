@@ -5,6 +5,7 @@ import { make } from "/static/api.js";
 
 const STORED = "toolchart-keys";
 const FIELDS = "input, textarea, select, [contenteditable]";
+const CLOSED = "dialog:not([open])"; // until the next frame, its field still gets the keys
 const OWN_ARROWS = "#diagram, #step, [role=separator]"; // arrows scroll or move these
 const NAMES = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→" };
 
@@ -69,7 +70,7 @@ export function offerKeys(table, hint = "") {
 function belongsElsewhere(event) {
   const within = (names) => event.target.closest?.(names);
   return event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]") ||
-    within(FIELDS) || (event.key === "Enter" && within("button, a, summary")) || (event.key.startsWith("Arrow") && within(OWN_ARROWS));
+    (within(FIELDS) && !within(CLOSED)) || (event.key === "Enter" && within("button, a, summary")) || (event.key.startsWith("Arrow") && within(OWN_ARROWS));
 }
 
 export function openDialog(name) {

@@ -648,3 +648,25 @@ async def test_what_is_said_about_a_reply_stands_in_its_step() -> None:
             page = await open_run(context, url, f"/conversations/{second}")
             warnings = page.locator("#step section", has=page.get_by_role("heading", name="Warnings"))
             await expect(warnings).to_contain_text(f"{first} began with the same request")
+
+
+async def test_the_next_key_after_a_dialog_with_a_field_is_a_key() -> None:
+    """A key that is pressed in the very moment in which a dialog closes opens the next one: until the browser
+    draws its next frame, the field of the closed dialog still gets the keys."""
+    engine = make_engine(["one"])
+    await engine.arun("hi", conversation="c1")
+    with serve(make_site(engine)) as url:
+        async with open_browser() as context:
+            page = await open_run(context, url)
+            await press(page, "g")
+            await expect(page.locator("#go-to")).to_be_focused()
+            target = await page.evaluate(
+                """() => {
+                    document.getElementById("go-dialog").close();
+                    const element = document.activeElement;
+                    element.dispatchEvent(new KeyboardEvent("keydown", { key: "f", bubbles: true }));
+                    return element.id;
+                }"""
+            )
+            assert target == "go-to", "the browser gives the keys to another element: this test shows nothing"
+            await expect(page.locator("#fork-dialog")).to_be_visible()
