@@ -52,7 +52,16 @@ def draw(
     Raises:
         SpecError: the format is unknown, or it needs software that is not installed.
     """
-    result = find_renderer(format_name)(unfold_agents(build_diagram(chart, overlay), agents or {}))
+    return render(unfold_agents(build_diagram(chart, overlay), agents or {}), format_name)
+
+
+def render(diagram: Diagram, format_name: str) -> str | bytes:
+    """A diagram in a format. Text has no character that acts on a terminal or deceives a reader.
+
+    Raises:
+        SpecError: the format is unknown, or it needs software that is not installed.
+    """
+    result = find_renderer(format_name)(diagram)
     return make_visible(result) if isinstance(result, str) else result
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from toolchart.app.cli.commands.reading.chart_review import FORMS
 from toolchart.specs.charts import load_chart
 
 RunCli = Callable[..., Any]
@@ -65,6 +66,17 @@ def test_a_changed_guard(run_cli: RunCli, work_dir: Path, old: str) -> None:
     assert data["conversations"]["replayed"] == 2
     assert [way["conversation"] for way in data["conversations"]["other"]] == ["long"]
     assert [(row["change"], row["state"]) for row in data["rows"]] == [("changed", "executing")]
+
+
+def test_each_format_on_stdout_is_the_file(run_cli: RunCli, work_dir: Path, old: str) -> None:
+    """What is printed in a format is what `--output` writes, in lines."""
+    new = change(work_dir, ("iteration >= max_iterations", "iteration >= 2"))
+    for form in (form for form in FORMS if form != "png"):
+        printed = run_cli("diff", old, new, "--format", form)
+        assert run_cli("diff", old, new, "--format", form, "-o", "written").out == ""
+        written = (work_dir / "written").read_text("utf-8")
+        assert printed.out.rstrip("\n") == written.rstrip("\n"), form
+        assert written.count("\n") > 10, form
 
 
 def test_nothing_differs(run_cli: RunCli, old: str) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
 from toolchart.app.cli.parameters.options import NameChoice, format_command, log_option
+from toolchart.app.cli.terminal.drawings import find_form, write_drawing
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.text import is_terminal, print_notice, terminal_width
-from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import RENDERERS, draw
-from toolchart.states.errors import SpecError
 
 _DRAWN_FORMS = ("text", "ascii", "table")
 """Forms whose lines are a picture: broken lines cannot be read."""
@@ -73,37 +70,14 @@ def command(
               toolchart draw 5f0c --sequence -o talk.svg
               toolchart draw triage --unfold -o triage.svg
     """
-    form = form or _choose_format(output)
+    if form is None:
+        default = "text" if output is None and is_terminal(get_output()) else "svg"
+        form = find_form(output or "", _FORMATS_BY_ENDING, default)
     diagram = _draw_sequence(name, form, log) if sequence else _draw_chart(name, form, log, unfold)
-    data = strike_secret_bytes(diagram.encode() if isinstance(diagram, str) else diagram)
-    if output:
-        try:
-            Path(output).write_bytes(data)
-        except OSError as error:
-            raise SpecError(f"cannot be written: {error.strerror}", file=output) from None
-    else:
-        get_output().buffer.write(data)
-        get_output().buffer.flush()
+    data = write_drawing(diagram, output or None)
+    if not output:
         _explain_width(name, form, data)
     return 0
-
-
-def _choose_format(output: str | None) -> str:
-    """The format where none was named.
-
-    Raises:
-        SpecError: the file has an ending that stands for none.
-    """
-    if output is None:
-        return "text" if is_terminal(get_output()) else "svg"
-    ending = Path(output).suffix.lower()
-    if ending and ending not in _FORMATS_BY_ENDING:
-        raise SpecError(
-            f"no format has the ending {ending}",
-            file=output,
-            hint=f"name one by --format, or use one of: {', '.join(_FORMATS_BY_ENDING)}",
-        )
-    return _FORMATS_BY_ENDING.get(ending, "svg")
 
 
 def _explain_width(name: str, form: str, data: bytes) -> None:

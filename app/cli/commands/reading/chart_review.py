@@ -11,11 +11,10 @@ import msgspec
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import ChartSubject, load_subject, suggest_chart
-from toolchart.app.cli.terminal.output import get_output
+from toolchart.app.cli.terminal.drawings import find_form, write_drawing
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.log.stores import DEFAULT_LOG
-from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.errors import NotFound, SpecError
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def review(
     """
     from toolchart.app.chart_reviews import encode_review
 
-    form = form or _choose_form(output)
+    form = form or find_form(output or "", _FORMATS_BY_ENDING, "text")
     with _open_log(sides, conversations, log) as store:
         result = _build_review(sides, store, conversations)
     if as_json:
@@ -94,24 +93,8 @@ def review(
     elif output is None and form in _TEXT_FORMS:
         print_text(_write_text(result, form).rstrip("\n"))
     else:
-        _write(_render(result, form), output)
+        write_drawing(_render(result, form), output)
     return SUCCESS if result.is_equal else NEGATIVE
-
-
-def _choose_form(output: str | None) -> str:
-    """The format where none was named.
-
-    Raises:
-        SpecError: the file has an ending that stands for none.
-    """
-    ending = Path(output or "").suffix.lower()
-    if ending and ending not in _FORMATS_BY_ENDING:
-        raise SpecError(
-            f"no format has the ending {ending}",
-            file=output,
-            hint=f"name one by --format, or use one of: {', '.join(_FORMATS_BY_ENDING)}",
-        )
-    return _FORMATS_BY_ENDING.get(ending, "text")
 
 
 def _open_log(
@@ -237,29 +220,10 @@ def _write_text(result: ChartReview, form: str) -> str:
     return format_markdown(result) if form == "markdown" else format_review(result)
 
 
-def _render(result: ChartReview, form: str) -> bytes:
+def _render(result: ChartReview, form: str) -> str | bytes:
     from toolchart.states.diagram.comparison import build_comparison_diagram
-    from toolchart.states.diagram.labels import make_visible
-    from toolchart.states.diagram.renderers import find_renderer
+    from toolchart.states.diagram.renderers import render
 
     if form in _TEXT_FORMS:
-        return _write_text(result, form).encode()
-    picture = find_renderer(form)(build_comparison_diagram(result.comparison))
-    return picture if isinstance(picture, bytes) else make_visible(picture).encode()
-
-
-def _write(data: bytes, output: str | None) -> None:
-    """Write what was drawn, without the secrets of the agent.
-
-    Raises:
-        SpecError: FILE cannot be written.
-    """
-    data = strike_secret_bytes(data)
-    if output is None:
-        get_output().buffer.write(data)
-        get_output().buffer.flush()
-        return
-    try:
-        Path(output).write_bytes(data)
-    except OSError as error:
-        raise SpecError(f"cannot be written: {error.strerror}", file=output) from None
+        return _write_text(result, form)
+    return render(build_comparison_diagram(result.comparison), form)
