@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
+from toolchart.states.visible_text import make_visible_line
 
 _MAX_LABEL_WIDTH = 34
 """Characters in one line of an edge's label."""
@@ -31,7 +31,7 @@ _CHANGE_COLOURS = {"added": "#1a8a3f", "removed": "#d1352c", "changed": "#96690f
 
 def _quote(text: str) -> str:
     """A quoted string of DOT; lines stay lines, and any other control character becomes visible."""
-    lines = [make_visible(line) for line in text.split("\n")]
+    lines = [make_visible_line(line) for line in text.split("\n")]
     return '"' + "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines) + '"'
 
 

@@ -10,27 +10,7 @@ import re
 import textwrap
 import unicodedata
 
-_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-_INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-"""Unicode categories: controls, formats (bidirectional ones too), surrogates, private use, separators."""
-
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-
-def make_visible(text: str) -> str:
-    """The text in one line, with every invisible character written as an escape: `\\n`, `\\u202e`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape_character(character) for character in text)
-
-
-def _escape_character(character: str) -> str:
-    if unicodedata.category(character) not in _INVISIBLE_CATEGORIES:
-        return character
-    code = ord(character)
-    escape = f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
-    return _SHORT_ESCAPES.get(character, escape)
 
 
 def measure_width(text: str) -> int:

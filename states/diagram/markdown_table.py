@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
+from toolchart.states.visible_text import make_visible_line
 
 
 def render(diagram: Diagram) -> str:
@@ -70,7 +70,7 @@ def _format_target(edge: Edge) -> str:
 
 def format_code(text: str) -> str:
     """A code span; one with a backtick has longer fences, as CommonMark wants."""
-    text = make_visible(text)
+    text = make_visible_line(text)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {text} {fence}" if longest else f"`{text}`"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolchart.states.diagram.labels import make_token, make_visible
+from toolchart.states.diagram.labels import make_token
 from toolchart.states.diagram.model import Diagram, Edge, Node, iterate_nodes
+from toolchart.states.visible_text import make_visible_line
 
 _STYLE_CLASSES = """\
     classDef visited fill:#d7ecd9,stroke:#2e7d32,color:#1b2a1c
@@ -75,7 +76,7 @@ def escape_mermaid(text: str) -> str:
 
     Source: Mermaid 11, "Entity codes to escape characters".
     """
-    return "".join(_ENTITIES.get(character, character) for character in make_visible(text))
+    return "".join(_ENTITIES.get(character, character) for character in make_visible_line(text))
 
 
 def _render_states(diagram: Diagram, nodes: tuple[Node, ...], indent: str) -> Iterator[str]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from toolchart.states.diagram.labels import make_visible, measure_width
+from toolchart.states.diagram.labels import measure_width
 from toolchart.states.diagram.model import Diagram, Edge, Node
+from toolchart.states.visible_text import make_visible_line
 
 
 class BoxCharacters(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ ASCII_BOXES = BoxCharacters(
 
 def render(diagram: Diagram, characters: BoxCharacters = BOXES) -> str:
     """One box per state, nested like the chart; visited states are marked."""
-    lines = [make_visible(diagram.chart.name), ""]
+    lines = [make_visible_line(diagram.chart.name), ""]
     for node in diagram.nodes:
         lines += [*_render_node(diagram, node, characters), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -49,7 +50,11 @@ def render_ascii(diagram: Diagram) -> str:
 def _render_node(diagram: Diagram, node: Node, characters: BoxCharacters) -> Iterator[str]:
     head = " ".join(
         part
-        for part in (make_visible(node.title), _format_kinds(node), _format_visits(diagram, node, characters))
+        for part in (
+            make_visible_line(node.title),
+            _format_kinds(node),
+            _format_visits(diagram, node, characters),
+        )
         if part
     )
     content_lines = [*_format_effects(node)]
@@ -74,9 +79,11 @@ def _render_rows(diagram: Diagram, node: Node, characters: BoxCharacters) -> Ite
             effects_text = f" / {', '.join(edge.effects)}" if edge.effects else ""
             count = diagram.format_count(edge)
             event = edge.event_text or "(at once)"
-            yield make_visible(f"{edge.mark}{order}{event} {characters.arrow} {target}{effects_text}{count}")
+            yield make_visible_line(
+                f"{edge.mark}{order}{event} {characters.arrow} {target}{effects_text}{count}"
+            )
             if edge.guard:
-                yield make_visible(f"    if {edge.guard}")
+                yield make_visible_line(f"    if {edge.guard}")
 
 
 def _format_target(edge: Edge) -> str:
@@ -111,6 +118,6 @@ def _format_visits(diagram: Diagram, node: Node, characters: BoxCharacters) -> s
 def _format_effects(node: Node) -> Iterator[str]:
     entries = node.describe_entry()
     if node.enter:
-        yield make_visible(f"enter: {', '.join(entries[: len(node.enter)])}")
+        yield make_visible_line(f"enter: {', '.join(entries[: len(node.enter)])}")
     if node.exit:
-        yield make_visible(f"exit: {', '.join(node.exit)}")
+        yield make_visible_line(f"exit: {', '.join(node.exit)}")

@@ -20,7 +20,8 @@ from toolchart.engine.exchange.sequence.model import (
 )
 from toolchart.engine.log.read_records import AskedEffect, ReadRecord, describe_decider
 from toolchart.states.diagram.effect_kinds import EffectKind, find_effect_kind
-from toolchart.states.diagram.labels import make_visible, shorten_text
+from toolchart.states.diagram.labels import shorten_text
+from toolchart.states.visible_text import make_visible_line
 
 _MAX_TEXT = 60
 """Characters of one text."""
@@ -242,4 +243,4 @@ def _join(names: list[str]) -> str:
 
 def _shorten(text: str) -> str:
     # Cut first: a text can be a whole document.
-    return shorten_text(make_visible(" ".join(text[:1000].split())), _MAX_TEXT)
+    return shorten_text(make_visible_line(" ".join(text[:1000].split())), _MAX_TEXT)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from toolchart.states.diagram.effect_kinds import EffectKind
-from toolchart.states.diagram.labels import make_visible, measure_width, shorten_text, wrap_text
+from toolchart.states.diagram.labels import measure_width, shorten_text, wrap_text
 from toolchart.states.diagram.model import Diagram, Edge, Node
 from toolchart.states.diagram.picture.style import MARK_SIZE
+from toolchart.states.visible_text import make_visible_line
 
 TITLE_SIZE, TEXT_SIZE = 13.0, 11.0
 """Heights of fonts in pixels: names, which are not monospaced, and everything else."""
@@ -69,7 +70,7 @@ def measure_badge(badge: str | None) -> float:
 
 def shorten_name(name: str) -> str:
     """A name as it is shown."""
-    return shorten_text(make_visible(name), 60)
+    return shorten_text(make_visible_line(name), 60)
 
 
 def list_state_lines(diagram: Diagram, node: Node, staying_edges: Sequence[int]) -> tuple[Line, ...]:
@@ -123,7 +124,7 @@ def _describe_event(edge: Edge) -> str:
 def _wrap(
     text: str, role: str, columns: int, badge: EffectKind | None = None, edge: int | None = None
 ) -> Iterator[Line]:
-    parts = wrap_text(make_visible(text[: columns * (_MAX_LINES + 1)]), columns)
+    parts = wrap_text(make_visible_line(text[: columns * (_MAX_LINES + 1)]), columns)
     is_cut = len(parts) > _MAX_LINES
     if is_cut:
         last = parts[_MAX_LINES - 1]

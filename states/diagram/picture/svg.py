@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from toolchart.states.diagram.labels import make_token, make_visible
+from toolchart.states.diagram.labels import make_token
 from toolchart.states.diagram.model import Diagram
 from toolchart.states.diagram.picture.content import (
     LINE_HEIGHT,
@@ -38,6 +38,7 @@ from toolchart.states.diagram.picture.layout import (
     compute_layout,
 )
 from toolchart.states.diagram.picture.style import ARROW_HEADS, CHANGE_STYLE, SHAPES, STYLE
+from toolchart.states.visible_text import make_visible_line
 
 _ROLE_CLASSES = {"stay": "text stay", "guard": "text guard", "event": "text event"}
 
@@ -69,7 +70,7 @@ def build_image(title: str, width: float, height: float) -> Element:
             "role": "img",
         },
     )
-    SubElement(root, "title").text = make_visible(title)
+    SubElement(root, "title").text = make_visible_line(title)
     SubElement(root, "style").text = STYLE
     root.append(_build_arrow_heads())
     SubElement(root, "rect", {**size, "class": "background"})
@@ -134,7 +135,7 @@ class _SvgBuilder:
         node, token = state.node, make_token(state.node.id)
         classes = self._list_state_classes(state)
         group = SubElement(
-            root, "g", {"id": f"state-{token}", "class": classes, "data-state": make_visible(node.id)}
+            root, "g", {"id": f"state-{token}", "class": classes, "data-state": make_visible_line(node.id)}
         )
         box = (state.x, state.y, state.width, state.height)
         add_box(group, box, "box", 12 if node.history else 8)
@@ -187,7 +188,7 @@ class _SvgBuilder:
                 row = line.edge
                 parent = group if row is None else self._add_transition(group, row, "stay")
                 if row is not None and any(other.is_cut for other in state.lines if other.edge == row):
-                    SubElement(parent, "title").text = make_visible(self._diagram.edges[row].label)
+                    SubElement(parent, "title").text = make_visible_line(self._diagram.edges[row].label)
             y += LINE_HEIGHT
             self._add_line(parent, line, x, y - 4)
 
@@ -214,7 +215,7 @@ class _SvgBuilder:
         attributes = {
             "id": self._names[row],
             "class": " ".join(filter(None, classes)),
-            "data-source": make_visible(edge.source),
+            "data-source": make_visible_line(edge.source),
             "data-row": str(edge.row),
         }
         if row in self._labelled_rows:
@@ -229,7 +230,7 @@ class _SvgBuilder:
         edge = self._diagram.edges[label.row]
         group = self._add_transition(root, label.row, "re-entry" if edge.reenters else "")
         if any(line.is_cut for line in label.lines):
-            SubElement(group, "title").text = make_visible(edge.label)
+            SubElement(group, "title").text = make_visible_line(edge.label)
         for number, line in enumerate(label.lines, 1):
             self._add_line(group, line, label.x, label.y + number * LINE_HEIGHT - 4)
 
