@@ -97,8 +97,9 @@ class _ShapeCheck:
                     "facts come in with events; a chart only decides",
                 )
             if key not in table:
+                known = [*table, "extends"] if kind == "a chart" else table  # loading has resolved `extends`
                 self.refuse(
-                    (*position, key), f"unknown key {shorten(key, 60)!r} in {kind}", suggest_name(key, table)
+                    (*position, key), f"unknown key {shorten(key, 60)!r} in {kind}", suggest_name(key, known)
                 )
             table[key](self, item, (*position, key))
         if kind == "a chart" and "states" not in value:

@@ -103,6 +103,7 @@ SHAPES: list[tuple[str, int, str]] = [
     ("states:\n  ? [a]\n  : {}", 2, "a key is a word"),
     ("states:\n  a: {}\n---\nstates: {}", 3, "not valid YAML"),
     ("states:\n  a: {enter: \x07}", 2, "U+0007"),
+    ("states: {a: {}}\nextend: tool_loop", 2, "did you mean 'extends'?"),
     ("# nothing", 1, "a chart is a mapping"),
     ("[]", 1, "a chart is a mapping"),
     ("plain words", 1, "a chart is a mapping"),
