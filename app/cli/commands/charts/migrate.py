@@ -79,9 +79,8 @@ def command(
     It may if the chart has the states in which the conversation stands, still answers what is open there in
     the same form, finds the results that its guards read, and, explored from there, has no fault and a bound.
     Otherwise prints what stands in the way, with the facts under which it happens, and exits with 1. With
-    --apply an
-    approved migration is recorded; `resume` and the next message then follow the new chart. Nothing is
-    performed.
+    --apply an approved migration is recorded; `resume` and the next message then follow the new chart.
+    Nothing is performed.
 
     CHART is a shipped chart, or a file with a chart or an agent. Without the agent its tools count as such
     that need approval, and each turn needs a bound.
