@@ -21,6 +21,7 @@ import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, list_state_timers, walk_states
+from toolchart.states.chart.guards import collapse_spaces
 from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.diagram.model import Edge, build_diagram, iterate_nodes
 
@@ -222,7 +223,7 @@ def _normalise(value: Any) -> Any:
     if isinstance(value, list):
         items = [_normalise(item) for item in value]
         return items[0] if len(items) == 1 else items
-    return " ".join(value.split()) if isinstance(value, str) else value
+    return collapse_spaces(value) if isinstance(value, str) else value
 
 
 def _list_row_values(

@@ -181,3 +181,41 @@ def test_states_that_have_nothing_in_common_are_not_renamed() -> None:
         ("added", "pausing"),
         ("removed", "max_iterations"),
     }
+
+
+CHOOSING = """
+name: choosing
+states:
+  asking:
+    initial: true
+    enter: choose
+    transitions:
+      - {event: replied, target: done, cond: "choice.word == 'not  now'"}
+      - {event: replied, target: done}
+      - {event: failed, target: done}
+      - {event: cancelled, target: done}
+  done: {final: true, enter: tell}
+effects:
+  tell: {answer: done}
+  choose:
+    call_model:
+      prompt: Now?
+      as: choice
+      schema:
+        type: object
+        required: [word, version]
+        properties: {word: {enum: [not now, "not  now"]}, version: {const: 1}, other.word: {}}
+"""
+
+
+def change_choosing(old: str, new: str) -> tuple[Chart, Chart]:
+    """The chart, and the same with another text."""
+    assert old in CHOOSING
+    return parse_chart(CHOOSING), parse_chart(CHOOSING.replace(old, new))
+
+
+def test_a_word_with_other_white_space_is_another_word() -> None:
+    """White space in a word that a guard compares with is no spelling: it is another guard."""
+    text = review(*change_choosing("choice.word == 'not  now'", "choice.word  ==  'not now'"))
+    assert "- replied [choice.word == 'not  now'] → done" in text
+    assert "+ replied [choice.word == 'not now'] → done" in text
