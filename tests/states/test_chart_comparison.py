@@ -219,3 +219,17 @@ def test_a_word_with_other_white_space_is_another_word() -> None:
     text = review(*change_choosing("choice.word == 'not  now'", "choice.word  ==  'not now'"))
     assert "- replied [choice.word == 'not  now'] → done" in text
     assert "+ replied [choice.word == 'not now'] → done" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("const: 1", 'const: "1"', 'properties.version.const: 1 → "1"'),
+        ("prompt: Now?", 'prompt: "true"', 'call_model.prompt: Now? → "true"'),
+        ("other.word: {}", "other: {word: {}}", 'properties."other.word": {} → (none)'),
+        ("other.word: {}", 'other.word: {const: "{}"}', 'properties."other.word".const: (none) → "{}"'),
+    ],
+)
+def test_a_text_is_no_number_and_a_dot_no_path(old: str, new: str, line: str) -> None:
+    """A value of another type is another value, also where both are written alike; so is a key with a dot."""
+    assert line in review(*change_choosing(old, new))
