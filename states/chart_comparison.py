@@ -471,8 +471,8 @@ def _compare_effects(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
 
 
 def _flatten(value: Any, path: str = "") -> dict[str, str]:
-    """The values inside a declaration by their paths: `call_model.prompt`. An empty one stands for itself; a key
-    with a dot has quotes."""
+    """The values inside a declaration by their paths: `call_model.prompt`. An empty one stands for itself; a
+    key with a dot has quotes."""
     if isinstance(value, Mapping) and value:
         inner: dict[str, str] = {}
         for key, item in value.items():
