@@ -14,6 +14,7 @@ import msgspec
 from msgspec import to_builtins
 
 from toolchart.engine.reading.rerouting import OtherWay, UnreadConversation
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart_comparison import (
     ChartComparison,
@@ -33,6 +34,9 @@ from toolchart.states.proofs.check import CheckReport, Finding
 
 _MAX_VALUE_CHARS = 80
 """Characters of a value in text and Markdown; JSON has all of them."""
+
+_CHARS_BEFORE_DIFFERENCE = 20
+"""Characters before the first difference of two long values that begin alike."""
 
 _BOUNDS = {
     "model_calls": "model calls",
@@ -190,13 +194,30 @@ def format_review(review: ChartReview) -> str:
 
 
 def _format_value_change(change: ValueChange) -> str:
-    return f"{change.name}: {_shorten(change.old)} → {_shorten(change.new)}"
+    old, new = _shorten(change.old), _shorten(change.new)
+    if old == new and change.old is not None and change.new is not None:
+        old, new = _shorten_at_difference(change.old, change.new)
+    return f"{change.name}: {old} → {new}"
 
 
 def _shorten(text: str | None) -> str:
-    if text is None:
-        return "(none)"
-    text = " ".join(text.split())
+    return "(none)" if text is None else _cut(" ".join(text.split()))
+
+
+def _shorten_at_difference(old: str, new: str) -> tuple[str, str]:
+    """Two texts whose beginnings are the same, or that differ in white space: from before the place where
+    they differ."""
+    texts = [" ".join(text.split()) for text in (old, new)]
+    if texts[0] == texts[1]:
+        texts = [encode_canonical_text(text) for text in (old, new)]
+    pairs = enumerate(zip(*texts, strict=False))
+    first = next((index for index, (a, b) in pairs if a != b), min(map(len, texts)))
+    start = first - _CHARS_BEFORE_DIFFERENCE
+    before, after = (_cut(f"...{text[start:]}" if start > 0 else text) for text in texts)
+    return before, after
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 3]}..."
 
 

@@ -14,6 +14,7 @@ from seeded_chart_changes import Document, SeededChange, list_bodies, make_chang
 
 from toolchart.app.chart_reviews import ReviewedChart, format_markdown, format_review, review_charts
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.chart_comparison import compare_charts
@@ -233,3 +234,21 @@ def test_a_word_with_other_white_space_is_another_word() -> None:
 def test_a_text_is_no_number_and_a_dot_no_path(old: str, new: str, line: str) -> None:
     """A value of another type is another value, also where both are written alike; so is a key with a dot."""
     assert line in review(*change_choosing(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("x" * 200 + " Be kind.", "x" * 200 + " Be rude.", "xxx Be kind. → ...xxxxxxxxxxxxxxxx Be rude."),
+        ("One  line.", "One line.", 'call_model.prompt: "One  line." → "One line."'),
+        ("x" * 200, "x" * 200 + " ", 'xxx" → ...xxxxxxxxxxxxxxxxxxxx "'),
+    ],
+)
+def test_the_difference_of_two_texts_is_shown(old: str, new: str, line: str) -> None:
+    """Long texts that begin alike are shown where they differ, and white space is shown where it differs."""
+    assert line in review(*[load_prompt(text) for text in (old, new)])
+
+
+def load_prompt(prompt: str) -> Chart:
+    """The chart that chooses, with a prompt."""
+    return parse_chart(CHOOSING.replace("Now?", encode_canonical_text(prompt)))
