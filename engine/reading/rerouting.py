@@ -94,10 +94,20 @@ class Rerouting:
             return False
         return (record.event.get("chart"), dict(record.event.get("effects") or {})) == self._old
 
+    def has_run_old_chart(self, store: Store, conversation: str) -> bool:
+        """Whether a conversation ran the old chart at any time; true too where it cannot be replayed."""
+        try:
+            return any(
+                isinstance(replayed.step.event, Configured) and self._is_of_old_chart(replayed.step.event)
+                for replayed in replay_conversation(store, conversation, include_shared=True)
+            )
+        except ToolchartError:
+            return True
+
     def find_other_way(self, store: Store, conversation: str) -> OtherWay | UnreadConversation | None:
         """The first step that the new chart takes otherwise; None where the conversation goes the same way.
 
-        Segments of the conversation that ran a third chart keep it.
+        Segments of the conversation that ran a third chart keep it, and their limits.
         """
         try:
             return self._find_other_way(store, conversation)
@@ -107,11 +117,13 @@ class Rerouting:
     def _find_other_way(self, store: Store, conversation: str) -> OtherWay | None:
         snapshot = own_snapshot = Snapshot()
         machine: Machine | None = None
+        is_replaced = False
         names: Mapping[str, str] = {}
         for replayed in replay_conversation(store, conversation, include_shared=True):
             event, old = replayed.step.event, replayed.step
             if isinstance(event, Configured):
-                former_names, names = names, self._renamed if self._is_of_old_chart(event) else {}
+                is_replaced = self._is_of_old_chart(event)
+                former_names, names = names, self._renamed if is_replaced else {}
                 if isinstance(event, Migrated):
                     event = _translate_names(event, own_snapshot, former_names, names)
                 event, machine = self._replace_chart(event)
@@ -124,7 +136,7 @@ class Rerouting:
                 "state": own_snapshot.state,
             }
             try:
-                new = step(machine, snapshot, self._replace_limits(event))
+                new = step(machine, snapshot, self._replace_limits(event) if is_replaced else event)
             except ToolchartError as error:
                 return OtherWay(**place, kind="refused", old=_describe_step(old, old), new=str(error))
             if (kind := _compare(old, new, names)) is not None:

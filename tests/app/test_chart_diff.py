@@ -208,3 +208,18 @@ def test_a_conversation_that_cannot_be_replayed(run_cli: RunCli, work_dir: Path,
     result = run_cli("diff", old, new)
     assert "0 of 2 that ran chart.yaml go another way; 1 cannot be replayed" in result.out
     assert "? long cannot be replayed: " in result.out
+
+
+def test_a_conversation_counts_once(run_cli: RunCli, work_dir: Path, old: str) -> None:
+    """A conversation that is named twice is replayed once."""
+    new = change(work_dir, ("iteration >= max_iterations", "iteration >= 2"))
+    result = run_cli("diff", old, new, "--conversation", "long", "--conversation", "lon")
+    assert "1 of 1 that ran chart.yaml goes another way" in result.out
+
+
+def test_a_conversation_that_ran_another_chart(run_cli: RunCli, old: str) -> None:
+    """A conversation that never ran LEFT is not said to go the same way."""
+    result = run_cli("diff", "resilient", "budgeted", "--conversation", "long")
+    assert (result.code, result.out) == (2, "")
+    assert "the conversation 'long' never ran the chart of resilient" in result.err
+    assert "toolchart diff long budgeted" in result.err

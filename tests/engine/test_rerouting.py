@@ -18,6 +18,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.reading.rerouting import OtherWay, Rerouting
 from toolchart.engine.reading.visited_path import read_chart
 from toolchart.engine.runtime.migration import migrate_conversation
+from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.chart_comparison import ChartComparison, compare_charts
 from toolchart.states.errors import ToolchartError
@@ -167,3 +168,32 @@ def test_a_migration_has_the_names_of_the_other_chart(
     store = asyncio.run(migrate_editor())
     rerouting = Rerouting(make_chart(old), make_chart(new), renamed=renamed)
     assert rerouting.find_other_way(store, "c") is None
+
+
+def test_a_turn_of_another_chart_keeps_its_limits() -> None:
+    """Limits take the place of those that the old chart ran with; a turn of a third one keeps its own."""
+    third = load_chart("tool_loop").document
+    old = {**third, "name": "old"}
+    call = {"content": "look", "tool_calls": [{"name": "look", "arguments": {}}]}
+
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    async def run() -> MemoryStore:
+        store = MemoryStore()
+        for document, replies in ((third, [call, call, "done"]), (old, ["done"])):
+            spec = build_spec(document)
+            spec["llms"]["model"]["replies"] = replies
+            async with Engine(spec, log=store, functions=[look]) as engine:
+                await engine.arun("go", conversation="c")
+        return store
+
+    store = asyncio.run(run())
+    rerouting = Rerouting(make_chart(old), make_chart(old), limits={"max_iterations": 1})
+    assert rerouting.list_conversations(store) == ["c"]
+    assert rerouting.find_other_way(store, "c") is None
+    rerouting = Rerouting(make_chart(third), make_chart(third), limits={"max_iterations": 1})
+    outcome = rerouting.find_other_way(store, "c")
+    assert isinstance(outcome, OtherWay)
+    assert outcome.turn == 1

@@ -11,6 +11,7 @@ import msgspec
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import ChartSubject, load_subject, suggest_chart
+from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_text
@@ -204,7 +205,11 @@ def _load_recorded(name: str, store: Store) -> tuple[ChartSubject, Limits | None
 
 
 def _replay(result: ChartReview, store: Store, prefixes: tuple[str, ...]) -> Ways:
-    """Replay the conversations that ran the old chart, or those that are named, with the new one."""
+    """Replay the conversations that ran the old chart, or those that are named, with the new one.
+
+    Raises:
+        SpecError: a conversation that is named never ran the old chart.
+    """
     from toolchart.app.chart_reviews import Ways
     from toolchart.engine.reading.rerouting import OtherWay, Rerouting, UnreadConversation
 
@@ -215,7 +220,14 @@ def _replay(result: ChartReview, store: Store, prefixes: tuple[str, ...]) -> Way
         limits={change.name: getattr(result.new.limits, change.name) for change in result.limits},
     )
     every = list(store.list_conversations())
-    names = [find_conversation(store, prefix) for prefix in prefixes]
+    names = list(dict.fromkeys(find_conversation(store, prefix) for prefix in prefixes))
+    for name in names:
+        if not rerouting.has_run_old_chart(store, name):
+            raise SpecError(
+                f"the conversation {name!r} never ran the chart of {result.old.name}",
+                path="--conversation",
+                hint=f"its own chart is compared by: {format_command('diff', name, result.new.name)}",
+            )
     names = names or rerouting.list_conversations(store)
     outcomes = [
         rerouting.find_other_way(store, name) for name in track_progress(names, "replaying", len(names))
