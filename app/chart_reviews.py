@@ -28,7 +28,7 @@ from toolchart.states.core.encoding import encode
 from toolchart.states.diagram.comparison import build_comparison_diagram
 from toolchart.states.diagram.markdown_table import format_code
 from toolchart.states.diagram.model import Edge
-from toolchart.states.diagram.renderers import find_renderer
+from toolchart.states.diagram.renderers import draw_diagram
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import CheckReport, Finding
 
@@ -358,7 +358,7 @@ def format_markdown(review: ChartReview) -> str:
         lines.append("")
     lines += _list_markdown_findings(review)
     lines += _list_markdown_ways(review)
-    picture = find_renderer("mermaid")(build_comparison_diagram(review.comparison))
+    picture = draw_diagram(build_comparison_diagram(review.comparison), "mermaid")
     lines += ["<details><summary>Picture</summary>", "", "```mermaid", str(picture).rstrip(), "```", ""]
     lines += ["</details>", ""]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.errors import NotFound, SpecError
+from toolchart.states.visible_text import make_visible
 
 if TYPE_CHECKING:
     from toolchart.app.chart_reviews import ChartReview, ReviewedChart, Ways
@@ -251,13 +252,12 @@ def _write_text(result: ChartReview, form: str) -> str:
 
 def _render(result: ChartReview, form: str) -> bytes:
     from toolchart.states.diagram.comparison import build_comparison_diagram
-    from toolchart.states.diagram.labels import make_visible
-    from toolchart.states.diagram.renderers import find_renderer
+    from toolchart.states.diagram.renderers import draw_diagram
 
     if form in _TEXT_FORMS:
-        return _write_text(result, form).encode()
-    picture = find_renderer(form)(build_comparison_diagram(result.comparison))
-    return picture if isinstance(picture, bytes) else make_visible(picture).encode()
+        return make_visible(_write_text(result, form)).encode()
+    picture = draw_diagram(build_comparison_diagram(result.comparison), form)
+    return picture if isinstance(picture, bytes) else picture.encode()
 
 
 def _write(data: bytes, output: str | None) -> None:
