@@ -98,45 +98,64 @@ class ChartReview(msgspec.Struct, frozen=True, kw_only=True):
 def review_charts(old: ReviewedChart, new: ReviewedChart) -> ChartReview:
     """Compare two charts and what was proved of them."""
     comparison = compare_charts(old.chart, new.chart)
-    before = _count_findings(old.report.findings, comparison.renamed)
-    after = _count_findings(new.report.findings, {})
+    old_names = _FindingNames(comparison.renamed, comparison.renamed_timers)
+    new_names = _FindingNames({}, {})
+    before, after = old_names.count(old.report.findings), new_names.count(new.report.findings)
     return ChartReview(
         old=old,
         new=new,
         comparison=comparison,
         limits=tuple(_compare_limits(old.limits, new.limits)),
         bounds=tuple(_compare_bounds(old.report, new.report)),
-        new_findings=tuple(_take_findings(new.report.findings, after - before, {})),
-        gone_findings=tuple(_take_findings(old.report.findings, before - after, comparison.renamed)),
-        kept_findings=tuple(_take_findings(new.report.findings, after & before, {})),
+        new_findings=tuple(new_names.select(new.report.findings, after - before)),
+        gone_findings=tuple(old_names.select(old.report.findings, before - after)),
+        kept_findings=tuple(new_names.select(new.report.findings, after & before)),
     )
 
 
 _FindingKey = tuple[str, str, str | None, str]
+"""Kind, state, event and message: not the line."""
 
 
-def _make_key(finding: Finding, renamed: Mapping[str, str]) -> _FindingKey:
-    """What makes a finding the same in both charts: not its line."""
-    message = finding.message
-    if renamed:
-        pattern = "|".join(re.escape(name) for name in sorted(renamed, key=len, reverse=True))
-        message = re.sub(rf"(?<!\w)({pattern})(?!\w)", lambda match: renamed[match[1]], message)
-    return finding.kind, renamed.get(finding.state, finding.state), finding.event, message
+class _FindingNames:
+    """The findings of a chart under the names of another one.
 
+    A state may be called like a word of a message. So its name counts in quotes, in a label such as `a+b`,
+    and in a path such as `a -> b`. A timer is called like no word.
 
-def _count_findings(findings: Iterable[Finding], renamed: Mapping[str, str]) -> Counter[_FindingKey]:
-    return Counter(_make_key(finding, renamed) for finding in findings)
+    Args:
+        states: by name of a state the one in the other chart, where they differ.
+        timers: the same of timers.
+    """
 
+    def __init__(self, states: Mapping[str, str], timers: Mapping[str, str]) -> None:
+        self._states, self._names = states, {**states, **timers}
+        own_states, own_timers = ("|".join(map(re.escape, names)) or "(?!)" for names in (states, timers))
+        self._pattern = re.compile(
+            rf"(?:(?<=['+])|(?<=-> ))(?:{own_states})\b|\b(?:{own_states})(?=['+]| ->)|\b(?:{own_timers})\b"
+        )
 
-def _take_findings(
-    findings: Iterable[Finding], wanted: Counter[_FindingKey], renamed: Mapping[str, str]
-) -> Iterator[Finding]:
-    rest = Counter(wanted)
-    for finding in findings:
-        key = _make_key(finding, renamed)
-        if rest[key] > 0:
-            rest[key] -= 1
-            yield finding
+    def make_key(self, finding: Finding) -> _FindingKey:
+        """What makes a finding the same in both charts."""
+        state = "+".join(self._states.get(name, name) for name in finding.state.split("+"))
+        event = finding.event and self._rename(finding.event)
+        return finding.kind, state, event, self._rename(finding.message)
+
+    def _rename(self, text: str) -> str:
+        return self._pattern.sub(lambda match: self._names[match[0]], text)
+
+    def count(self, findings: Iterable[Finding]) -> Counter[_FindingKey]:
+        """How often each of some findings occurs."""
+        return Counter(map(self.make_key, findings))
+
+    def select(self, findings: Iterable[Finding], wanted: Counter[_FindingKey]) -> Iterator[Finding]:
+        """Those of some findings that are wanted, as often as they are."""
+        rest = Counter(wanted)
+        for finding in findings:
+            key = self.make_key(finding)
+            if rest[key] > 0:
+                rest[key] -= 1
+                yield finding
 
 
 def _compare_limits(old: Limits | None, new: Limits | None) -> Iterator[ValueChange]:

@@ -21,7 +21,7 @@ from toolchart.states.chart_comparison import compare_charts
 from toolchart.states.diagram.comparison import build_comparison_diagram
 from toolchart.states.diagram.model import iterate_nodes
 from toolchart.states.diagram.renderers import RENDERERS, find_renderer
-from toolchart.states.proofs.check import CheckReport
+from toolchart.states.proofs.check import CheckReport, Finding
 
 CHANGES = list(make_changes(choose_count(short=50, long=500)))
 
@@ -252,3 +252,29 @@ def test_the_difference_of_two_texts_is_shown(old: str, new: str, line: str) -> 
 def load_prompt(prompt: str) -> Chart:
     """The chart that chooses, with a prompt."""
     return parse_chart(CHOOSING.replace("Now?", encode_canonical_text(prompt)))
+
+
+def test_a_renamed_state_keeps_its_findings() -> None:
+    """A finding about a renamed state is no new one: in a label, a path and a timer too, and where the state
+    is called like a word of the message."""
+    text = CHOOSING.replace("enter: choose", "enter: choose\n    after: {5s: done}")
+    old, new = parse_chart(text), parse_chart(text.replace("asking", "the"))
+    texts = (
+        "from '{0}+beside' the last state is not reached",
+        "a turn can go {0} -> done -> {0} for ever: the guard",
+        "in '{0}' the event 'elapsed.timer_{0}' never comes",
+    )
+    sides: list[ReviewedChart] = []
+    for name, chart in (("asking", old), ("the", new)):
+        findings = tuple(
+            Finding(
+                kind="gap", state=f"{name}+beside", event=f"elapsed.timer_{name}", message=text.format(name)
+            )
+            for text in texts
+        )
+        report = msgspec.structs.replace(REPORT, findings=findings)
+        sides.append(ReviewedChart(name=name, chart=chart, report=report))
+    for pair in (sides, sides[::-1]):
+        result = review_charts(*pair)
+        assert (result.new_findings, result.gone_findings) == ((), ())
+        assert len(result.kept_findings) == len(texts)
