@@ -14,6 +14,7 @@ import msgspec
 from msgspec import to_builtins
 
 from toolchart.engine.reading.rerouting import OtherWay, UnreadConversation
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart_comparison import (
     ChartComparison,
@@ -27,12 +28,15 @@ from toolchart.states.core.encoding import encode
 from toolchart.states.diagram.comparison import build_comparison_diagram
 from toolchart.states.diagram.markdown_table import format_code
 from toolchart.states.diagram.model import Edge
-from toolchart.states.diagram.renderers import render
+from toolchart.states.diagram.renderers import draw_diagram
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import CheckReport, Finding
 
 _MAX_VALUE_CHARS = 80
 """Characters of a value in text and Markdown; JSON has all of them."""
+
+_CHARS_BEFORE_DIFFERENCE = 20
+"""Characters before the first difference of two long values that begin alike."""
 
 _BOUNDS = {
     "model_calls": "model calls",
@@ -94,45 +98,64 @@ class ChartReview(msgspec.Struct, frozen=True, kw_only=True):
 def review_charts(old: ReviewedChart, new: ReviewedChart) -> ChartReview:
     """Compare two charts and what was proved of them."""
     comparison = compare_charts(old.chart, new.chart)
-    before = _count_findings(old.report.findings, comparison.renamed)
-    after = _count_findings(new.report.findings, {})
+    old_names = _FindingNames(comparison.renamed, comparison.renamed_timers)
+    new_names = _FindingNames({}, {})
+    before, after = old_names.count(old.report.findings), new_names.count(new.report.findings)
     return ChartReview(
         old=old,
         new=new,
         comparison=comparison,
         limits=tuple(_compare_limits(old.limits, new.limits)),
         bounds=tuple(_compare_bounds(old.report, new.report)),
-        new_findings=tuple(_take_findings(new.report.findings, after - before, {})),
-        gone_findings=tuple(_take_findings(old.report.findings, before - after, comparison.renamed)),
-        kept_findings=tuple(_take_findings(new.report.findings, after & before, {})),
+        new_findings=tuple(new_names.select(new.report.findings, after - before)),
+        gone_findings=tuple(old_names.select(old.report.findings, before - after)),
+        kept_findings=tuple(new_names.select(new.report.findings, after & before)),
     )
 
 
 _FindingKey = tuple[str, str, str | None, str]
+"""Kind, state, event and message: not the line."""
 
 
-def _make_key(finding: Finding, renamed: Mapping[str, str]) -> _FindingKey:
-    """What makes a finding the same in both charts: not its line."""
-    message = finding.message
-    if renamed:
-        pattern = "|".join(re.escape(name) for name in sorted(renamed, key=len, reverse=True))
-        message = re.sub(rf"(?<!\w)({pattern})(?!\w)", lambda match: renamed[match[1]], message)
-    return finding.kind, renamed.get(finding.state, finding.state), finding.event, message
+class _FindingNames:
+    """The findings of a chart under the names of another one.
 
+    A state may be called like a word of a message. So its name counts in quotes, in a label such as `a+b`,
+    and in a path such as `a -> b`. A timer is called like no word.
 
-def _count_findings(findings: Iterable[Finding], renamed: Mapping[str, str]) -> Counter[_FindingKey]:
-    return Counter(_make_key(finding, renamed) for finding in findings)
+    Args:
+        states: by name of a state the one in the other chart, where they differ.
+        timers: the same of timers.
+    """
 
+    def __init__(self, states: Mapping[str, str], timers: Mapping[str, str]) -> None:
+        self._states, self._names = states, {**states, **timers}
+        own_states, own_timers = ("|".join(map(re.escape, names)) or "(?!)" for names in (states, timers))
+        self._pattern = re.compile(
+            rf"(?:(?<=['+])|(?<=-> ))(?:{own_states})\b|\b(?:{own_states})(?=['+]| ->)|\b(?:{own_timers})\b"
+        )
 
-def _take_findings(
-    findings: Iterable[Finding], wanted: Counter[_FindingKey], renamed: Mapping[str, str]
-) -> Iterator[Finding]:
-    rest = Counter(wanted)
-    for finding in findings:
-        key = _make_key(finding, renamed)
-        if rest[key] > 0:
-            rest[key] -= 1
-            yield finding
+    def make_key(self, finding: Finding) -> _FindingKey:
+        """What makes a finding the same in both charts."""
+        state = "+".join(self._states.get(name, name) for name in finding.state.split("+"))
+        event = finding.event and self._rename(finding.event)
+        return finding.kind, state, event, self._rename(finding.message)
+
+    def _rename(self, text: str) -> str:
+        return self._pattern.sub(lambda match: self._names[match[0]], text)
+
+    def count(self, findings: Iterable[Finding]) -> Counter[_FindingKey]:
+        """How often each of some findings occurs."""
+        return Counter(map(self.make_key, findings))
+
+    def select(self, findings: Iterable[Finding], wanted: Counter[_FindingKey]) -> Iterator[Finding]:
+        """Those of some findings that are wanted, as often as they are."""
+        rest = Counter(wanted)
+        for finding in findings:
+            key = self.make_key(finding)
+            if rest[key] > 0:
+                rest[key] -= 1
+                yield finding
 
 
 def _compare_limits(old: Limits | None, new: Limits | None) -> Iterator[ValueChange]:
@@ -190,13 +213,30 @@ def format_review(review: ChartReview) -> str:
 
 
 def _format_value_change(change: ValueChange) -> str:
-    return f"{change.name}: {_shorten(change.old)} → {_shorten(change.new)}"
+    old, new = _shorten(change.old), _shorten(change.new)
+    if old == new and change.old is not None and change.new is not None:
+        old, new = _shorten_at_difference(change.old, change.new)
+    return f"{change.name}: {old} → {new}"
 
 
 def _shorten(text: str | None) -> str:
-    if text is None:
-        return "(none)"
-    text = " ".join(text.split())
+    return "(none)" if text is None else _cut(" ".join(text.split()))
+
+
+def _shorten_at_difference(old: str, new: str) -> tuple[str, str]:
+    """Two texts whose beginnings are the same, or that differ in white space: from before the place where
+    they differ."""
+    texts = [" ".join(text.split()) for text in (old, new)]
+    if texts[0] == texts[1]:
+        texts = [encode_canonical_text(text) for text in (old, new)]
+    pairs = enumerate(zip(*texts, strict=False))
+    first = next((index for index, (a, b) in pairs if a != b), min(map(len, texts)))
+    start = first - _CHARS_BEFORE_DIFFERENCE
+    before, after = (_cut(f"...{text[start:]}" if start > 0 else text) for text in texts)
+    return before, after
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 3]}..."
 
 
@@ -337,7 +377,7 @@ def format_markdown(review: ChartReview) -> str:
         lines.append("")
     lines += _list_markdown_findings(review)
     lines += _list_markdown_ways(review)
-    picture = render(build_comparison_diagram(review.comparison), "mermaid")
+    picture = draw_diagram(build_comparison_diagram(review.comparison), "mermaid")
     lines += ["<details><summary>Picture</summary>", "", "```mermaid", str(picture).rstrip(), "```", ""]
     lines += ["</details>", ""]
     return "\n".join(lines)

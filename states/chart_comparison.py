@@ -12,6 +12,7 @@ All of this is for people. Which conversations go another way, replay says (`eng
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -21,6 +22,7 @@ import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, list_state_timers, walk_states
+from toolchart.states.chart.guards import collapse_spaces
 from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.diagram.model import Edge, build_diagram, iterate_nodes
 
@@ -222,7 +224,7 @@ def _normalise(value: Any) -> Any:
     if isinstance(value, list):
         items = [_normalise(item) for item in value]
         return items[0] if len(items) == 1 else items
-    return " ".join(value.split()) if isinstance(value, str) else value
+    return collapse_spaces(value) if isinstance(value, str) else value
 
 
 def _list_row_values(
@@ -434,7 +436,16 @@ def _format_values(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else encode_canonical_text(value)
+    """A value as a text that no other value has: the text `1` has quotes, the number has none."""
+    return value if isinstance(value, str) and not _is_json(value) else encode_canonical_text(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _compare_values(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ValueChange, ...]:
@@ -460,11 +471,13 @@ def _compare_effects(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
 
 
 def _flatten(value: Any, path: str = "") -> dict[str, str]:
-    """The values inside a declaration by their paths: `call_model.prompt`. An empty one stands for itself."""
+    """The values inside a declaration by their paths: `call_model.prompt`. An empty one stands for itself; a
+    key with a dot has quotes."""
     if isinstance(value, Mapping) and value:
         inner: dict[str, str] = {}
         for key, item in value.items():
-            inner |= _flatten(item, f"{path}.{key}" if path else str(key))
+            name = encode_canonical_text(key) if "." in str(key) else str(key)
+            inner |= _flatten(item, f"{path}.{name}" if path else name)
         return inner
     return {} if value is None and not path else {path: _format_value(value)}
 

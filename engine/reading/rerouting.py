@@ -12,7 +12,7 @@ Verdicts about calls are facts of the recording: other rules of approval are no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -24,10 +24,10 @@ from toolchart.states.chart.document import Chart
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Effect, compute_effect_digest
 from toolchart.states.errors import ToolchartError
-from toolchart.states.events import Configured, Event, TurnStarted
+from toolchart.states.events import Configured, Event, Migrated, TurnStarted
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Store
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import Configuration, Snapshot
 
 
 class OtherWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +94,20 @@ class Rerouting:
             return False
         return (record.event.get("chart"), dict(record.event.get("effects") or {})) == self._old
 
+    def has_run_old_chart(self, store: Store, conversation: str) -> bool:
+        """Whether a conversation ran the old chart at any time; true too where it cannot be replayed."""
+        try:
+            return any(
+                isinstance(replayed.step.event, Configured) and self._is_of_old_chart(replayed.step.event)
+                for replayed in replay_conversation(store, conversation, include_shared=True)
+            )
+        except ToolchartError:
+            return True
+
     def find_other_way(self, store: Store, conversation: str) -> OtherWay | UnreadConversation | None:
         """The first step that the new chart takes otherwise; None where the conversation goes the same way.
 
-        Segments of the conversation that ran a third chart keep it.
+        Segments of the conversation that ran a third chart keep it, and their limits.
         """
         try:
             return self._find_other_way(store, conversation)
@@ -105,12 +115,17 @@ class Rerouting:
             return UnreadConversation(conversation=conversation, reason=str(error))
 
     def _find_other_way(self, store: Store, conversation: str) -> OtherWay | None:
-        snapshot = Snapshot()
+        snapshot = own_snapshot = Snapshot()
         machine: Machine | None = None
-        before = ""
+        is_replaced = False
+        names: Mapping[str, str] = {}
         for replayed in replay_conversation(store, conversation, include_shared=True):
             event, old = replayed.step.event, replayed.step
             if isinstance(event, Configured):
+                is_replaced = self._is_of_old_chart(event)
+                former_names, names = names, self._renamed if is_replaced else {}
+                if isinstance(event, Migrated):
+                    event = _translate_names(event, own_snapshot, former_names, names)
                 event, machine = self._replace_chart(event)
             assert machine is not None, "a log begins with its configuration"
             place = {
@@ -118,25 +133,25 @@ class Rerouting:
                 "seq": replayed.record.seq,
                 "turn": replayed.record.turn,
                 "event": _describe_event(event, snapshot),
-                "state": before,
+                "state": own_snapshot.state,
             }
             try:
-                new = step(machine, snapshot, self._replace_limits(event))
+                new = step(machine, snapshot, self._replace_limits(event) if is_replaced else event)
             except ToolchartError as error:
                 return OtherWay(**place, kind="refused", old=_describe_step(old, old), new=str(error))
-            if (kind := self._compare(old, new)) is not None:
+            if (kind := _compare(old, new, names)) is not None:
                 return OtherWay(
-                    **place,
-                    kind=kind,
-                    old=_describe_step(old, new, self._renamed),
-                    new=_describe_step(new, old),
+                    **place, kind=kind, old=_describe_step(old, new, names), new=_describe_step(new, old)
                 )
-            snapshot, before = new.snapshot, old.target
+            snapshot, own_snapshot = new.snapshot, old.snapshot
         return None
+
+    def _is_of_old_chart(self, event: Configured) -> bool:
+        return (event.chart, dict(event.effects)) == self._old
 
     def _replace_chart(self, event: Configured) -> tuple[Configured, Machine]:
         """A configuration with the new chart in place of the old one, and the machine that goes on."""
-        if (event.chart, dict(event.effects)) != self._old:
+        if not self._is_of_old_chart(event):
             return event, compile_recorded_chart(event)
         new = replace(event, chart=self._new.to_yaml(), effects=dict(self._new.effects))
         return new, self._machine
@@ -147,26 +162,55 @@ class Rerouting:
         settings = event.settings
         return replace(event, settings=replace(settings, limits=replace(settings.limits, **self._limits)))
 
-    def _compare(self, old: Step, new: Step) -> Literal["path", "content"] | None:
-        """How two steps differ; None where they do the same."""
-        if self._describe_path(old, self._renamed) != self._describe_path(new, {}):
-            return "path"
-        old_work, new_work = ([compute_effect_digest(effect) for effect in s.effects] for s in (old, new))
-        ends = [(s.snapshot.answer, s.snapshot.limit_reached, s.snapshot.error) for s in (old, new)]
-        return "content" if old_work != new_work or ends[0] != ends[1] else None
 
-    def _describe_path(self, one: Step, renamed: Mapping[str, str]) -> tuple[Any, ...]:
-        asks = [
-            (e.id, renamed.get(e.name, e.name), e.result, renamed.get(e.state, e.state)) for e in one.effects
-        ]
-        return (
-            _list_states(one.target, renamed),
-            asks,
-            one.cancels,
-            one.ends_turn,
-            one.snapshot.is_over,
-            one.snapshot.ended_by,
-        )
+def _translate_names(
+    event: Migrated, snapshot: Snapshot, former_names: Mapping[str, str], names: Mapping[str, str]
+) -> Migrated:
+    """A migration between the names that the states have with the other chart, before and after it.
+
+    Args:
+        snapshot: of the conversation before, as it was recorded.
+        former_names: by recorded name of a state or a timer before the migration: its name with the other
+            chart, where they differ.
+        names: the same of the names after it.
+    """
+
+    def translate(own_names: Iterable[str], renamed: Mapping[str, str]) -> dict[str, str]:
+        pairs = ((name, renamed.get(name, name)) for name in own_names)
+        return {former_names.get(old, old): names.get(new, new) for old, new in pairs}
+
+    configuration = snapshot.configuration or Configuration(states=())
+    histories = (name for history, remembered in configuration.history for name in (history, *remembered))
+    return replace(
+        event,
+        renamed_states=translate((*configuration.states, *histories), event.renamed_states),
+        renamed_effects=translate((effect.name for effect in snapshot.open_effects), event.renamed_effects),
+    )
+
+
+def _compare(old: Step, new: Step, names: Mapping[str, str]) -> Literal["path", "content"] | None:
+    """How two steps differ; None where they do the same.
+
+    Args:
+        names: by name of a state or a timer in the old step: its name in the new one.
+    """
+    if _describe_path(old, names) != _describe_path(new, {}):
+        return "path"
+    old_work, new_work = ([compute_effect_digest(effect) for effect in s.effects] for s in (old, new))
+    ends = [(s.snapshot.answer, s.snapshot.limit_reached, s.snapshot.error) for s in (old, new)]
+    return "content" if old_work != new_work or ends[0] != ends[1] else None
+
+
+def _describe_path(one: Step, renamed: Mapping[str, str]) -> tuple[Any, ...]:
+    asks = [(e.id, renamed.get(e.name, e.name), e.result, renamed.get(e.state, e.state)) for e in one.effects]
+    return (
+        _list_states(one.target, renamed),
+        asks,
+        one.cancels,
+        one.ends_turn,
+        one.snapshot.is_over,
+        one.snapshot.ended_by,
+    )
 
 
 def _list_states(label: str, renamed: Mapping[str, str]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from functools import lru_cache
 from typing import Literal, NoReturn
 
@@ -283,6 +284,16 @@ def _find_names(tree: ast.Expression) -> frozenset[str]:
         for node in nodes
         if isinstance(node, ast.expr) and node not in inner_nodes and (name := find_fact_name(node))
     )
+
+
+_WORD_IN_QUOTES = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""")
+
+
+def collapse_spaces(expression: str) -> str:
+    """A guard in one line, with single spaces; the words that it compares with stay as they are."""
+    parts = _WORD_IN_QUOTES.split(expression)
+    parts[::2] = [re.sub(r"\s+", " ", part) for part in parts[::2]]
+    return "".join(parts).strip()
 
 
 def reads_configuration(expression: str) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.chart.document import Chart, list_state_timers
+from toolchart.states.chart.guards import collapse_spaces
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.diagram.effect_kinds import EffectBadge, list_badges
 from toolchart.states.flows.parameters import WaitParameters
@@ -278,10 +279,10 @@ def _read_guard(row: Mapping[str, Any]) -> str | None:
 
 def format_guard(conditions: Sequence[str], negated_conditions: Sequence[str]) -> str | None:
     """`cond` and `unless` of a row as one expression; None where both are empty."""
-    texts = [" ".join(text.split()) for text in conditions]
+    texts = [collapse_spaces(text) for text in conditions]
     if len(texts) + len(negated_conditions) > 1:
         texts = [f"({text})" if " or " in text else text for text in texts]
-    texts += [f"not ({' '.join(text.split())})" for text in negated_conditions]
+    texts += [f"not ({collapse_spaces(text)})" for text in negated_conditions]
     return " and ".join(texts) or None
 
 

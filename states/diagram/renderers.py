@@ -1,4 +1,4 @@
-"""The table of diagram formats, and `draw`, which draws a chart in one of them."""
+"""The table of diagram formats, `draw`, which draws a chart in one of them, and `draw_diagram`."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def draw(
     Raises:
         SpecError: the format is unknown, or it needs software that is not installed.
     """
-    return render(unfold_agents(build_diagram(chart, overlay), agents or {}), format_name)
+    return draw_diagram(unfold_agents(build_diagram(chart, overlay), agents or {}), format_name)
 
 
-def render(diagram: Diagram, format_name: str) -> str | bytes:
-    """A diagram in a format. Text has no character that acts on a terminal or deceives a reader.
+def draw_diagram(diagram: Diagram, format_name: str) -> str | bytes:
+    """Draw a diagram in a format; no character of a text acts on a terminal.
 
     Raises:
-        SpecError: the format is unknown, or it needs software that is not installed.
+        SpecError: as `draw`.
     """
     result = find_renderer(format_name)(diagram)
     return make_visible(result) if isinstance(result, str) else result

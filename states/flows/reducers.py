@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.flows.output_schema import check_output_schema
 from toolchart.states.flows.parameters import DeclarationProblem
 
 _NUMBERS = ("integer", "number")
@@ -68,8 +69,9 @@ def declare_reducers(parameters: Any, schema: Mapping[str, Any] | None) -> Reduc
         schema: of the value; None for a text, or for a list of children.
 
     Raises:
-        DeclarationProblem: there is no result, or a field does not fit.
+        DeclarationProblem: the schema is none of a result, there is no result, or a field does not fit.
     """
+    check_output_schema(schema)
     reducers = Reducers(append=parameters.append, add=parameters.add)
     if reducers and not parameters.result:
         key = "append" if reducers.append else "add"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any, Literal
 
 import msgspec
@@ -25,6 +26,7 @@ from msgspec import to_builtins
 from toolchart.states.canonical_json import ABSENT, encode_canonical_text, find_json_differences
 from toolchart.states.chart.assigned_results import find_required_results
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.chart_comparison import pair_timers, suggest_renaming
 from toolchart.states.compiler import Facts, Move
 from toolchart.states.core.fact_rows import FactView
@@ -177,8 +179,17 @@ def _find_obstacles(
             yield Finding(kind="no such result", state=configuration.label, message=problem)
 
 
+_Bodies = Mapping[str, tuple[dict[str, Any], SourcePosition]]
+"""The states of a chart by name, with their positions."""
+
+
 def _find_configuration_problem(chart: Chart, configuration: Configuration) -> str | None:
     """Why the active states are no configuration of a chart; None where they are one."""
+    histories = [name for name, _ in configuration.history]
+    for names in (configuration.states, histories, *(inner for _, inner in configuration.history)):
+        for name, count in Counter(names).items():
+            if count > 1:
+                return f"{count} states of the conversation would be {name!r} there"
     bodies = {name: (body, place) for name, body, place in walk_states(chart)}
     active = set(configuration.states)
     for name in configuration.states:
@@ -194,10 +205,23 @@ def _find_configuration_problem(chart: Chart, configuration: Configuration) -> s
             return f"the conversation stands in {name!r}, and the states inside it are others there"
     if len([name for name in active if len(bodies[name][1]) == 2]) != 1:
         return "the active states are no configuration of the chart"
-    histories = {str(key) for body, _ in bodies.values() for key in body.get("history") or {}}
+    return _find_history_problem(bodies, configuration)
+
+
+def _find_history_problem(bodies: _Bodies, configuration: Configuration) -> str | None:
+    """Why what the history states remember does not fit a chart; None where it does."""
+    homes = {str(key): name for name, (body, _) in bodies.items() for key in body.get("history") or {}}
     for history, remembered in configuration.history:
-        if history not in histories or not set(remembered) <= bodies.keys():
+        if history not in homes or not bodies.keys() >= set(remembered):
             return f"the conversation remembers states under {history!r}, which the chart does not have"
+        home = homes[history]
+        paths = [tuple(map(str, bodies[name][1][1::2])) for name in remembered]
+        if not all(home in path[:-1] for path in paths):
+            return f"the conversation remembers {', '.join(remembered)} of {home!r}, and they stand elsewhere"
+        for one, other in combinations(paths, 2):
+            shared = [a for a, b in zip(one, other, strict=False) if a == b]
+            if len(shared) in (len(one), len(other)) or not bodies[shared[-1]][0].get("parallel"):
+                return f"the states that the conversation remembers of {home!r} exclude each other there"
     return None
 
 

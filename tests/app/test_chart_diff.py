@@ -161,6 +161,21 @@ def test_pictures(run_cli: RunCli, work_dir: Path, old: str, name: str) -> None:
     assert "- tool_finished" in svg
 
 
+@pytest.mark.parametrize("form", ["table", "mermaid", "dot"])
+def test_a_picture_as_text_has_its_lines(run_cli: RunCli, form: str) -> None:
+    """A picture in a format of lines is the one that `draw` makes of a chart, where nothing differs."""
+    assert run_cli("diff", "tool_loop", "tool_loop", "--format", form).out == (
+        run_cli("draw", "tool_loop", "--format", form).out
+    )
+
+
+def test_a_file_shows_what_is_invisible(run_cli: RunCli, work_dir: Path, old: str) -> None:
+    """A name with a character that turns the text around is written as its number, in a file too."""
+    new = change(work_dir, ("name: tool_loop", 'name: "turned \\u202e around"'))
+    run_cli("diff", old, new, "-o", "review.md")
+    assert "! name: tool_loop → turned \\u202e around" in (work_dir / "review.md").read_text("utf-8")
+
+
 def test_two_charts_need_no_log(run_cli: RunCli, work_dir: Path) -> None:
     """Where there is no log, charts are compared all the same; a log that is named must be there."""
     result = run_cli("diff", "tool_loop", "resilient")
@@ -220,3 +235,18 @@ def test_a_conversation_that_cannot_be_replayed(run_cli: RunCli, work_dir: Path,
     result = run_cli("diff", old, new)
     assert "0 of 2 that ran chart.yaml go another way; 1 cannot be replayed" in result.out
     assert "? long cannot be replayed: " in result.out
+
+
+def test_a_conversation_counts_once(run_cli: RunCli, work_dir: Path, old: str) -> None:
+    """A conversation that is named twice is replayed once."""
+    new = change(work_dir, ("iteration >= max_iterations", "iteration >= 2"))
+    result = run_cli("diff", old, new, "--conversation", "long", "--conversation", "lon")
+    assert "1 of 1 that ran chart.yaml goes another way" in result.out
+
+
+def test_a_conversation_that_ran_another_chart(run_cli: RunCli, old: str) -> None:
+    """A conversation that never ran LEFT is not said to go the same way."""
+    result = run_cli("diff", "resilient", "budgeted", "--conversation", "long")
+    assert (result.code, result.out) == (2, "")
+    assert "the conversation 'long' never ran the chart of resilient" in result.err
+    assert "toolchart diff long budgeted" in result.err

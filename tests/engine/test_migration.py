@@ -22,9 +22,18 @@ from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.loading import make_chart
+from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Limits, Migrated, Settings, TurnStarted, UserSaid
+from toolchart.states.events import (
+    Answered,
+    Cancelled,
+    Event,
+    Limits,
+    Migrated,
+    Settings,
+    TurnStarted,
+    UserSaid,
+)
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.migration import MigrationReport, check_migration
@@ -246,3 +255,92 @@ def test_whatever_is_open_is_answered_in_the_form_that_was_asked_for(
     report = check_migration(new, turn.snapshot, old=old)
     kinds = {finding.kind for finding in report.findings}
     assert ("other form" in kinds) is not is_same
+
+
+QUESTIONS = """
+effects:
+  ask_one: {ask_person: {question: One, as: first}}
+  ask_two: {ask_person: {question: Two, as: second}}
+  ask_on: {ask_person: {question: Go on, as: third}}
+  tell: {answer: done}
+"""
+REGIONS = f"""
+name: regions
+states:
+  work:
+    initial: true
+    parallel: true
+    states:
+      left:
+        states:
+          one: {{initial: true, enter: ask_one, transitions: [{{event: answered.ask_one, target: rest}}]}}
+          rest: {{final: true}}
+      right:
+        states:
+          two: {{initial: true, enter: ask_two, transitions: [{{event: answered.ask_two, target: end}}]}}
+    transitions: [{{event: cancelled, target: end}}]
+  end: {{final: true, enter: tell}}
+{QUESTIONS}"""
+ONE_REGION = f"""
+name: one_region
+states:
+  work:
+    initial: true
+    states:
+      right:
+        initial: true
+        states:
+          two: {{initial: true, enter: ask_two, transitions: [{{event: answered.ask_two, target: end}}]}}
+    transitions: [{{event: cancelled, target: end}}]
+  end: {{final: true, enter: tell}}
+{QUESTIONS}"""
+REMEMBERING = f"""
+name: remembering
+states:
+  work:
+    initial: true
+    history: {{back: {{transitions: [{{target: two}}]}}}}
+    states:
+      one: {{initial: true, enter: ask_one, transitions: [{{event: answered, target: two}}]}}
+      two: {{enter: ask_two, transitions: [{{event: answered, target: end}}]}}
+    transitions: [{{event: cancelled, target: pause}}]
+  pause:
+    enter: ask_on
+    transitions: [{{event: answered, target: back}}, {{event: cancelled, target: end}}]
+  end: {{final: true, enter: tell}}
+{QUESTIONS}"""
+REMEMBERED = "      one: {initial: true, enter: ask_one, transitions: [{event: answered, target: two}]}\n"
+MOVED_OUT = (
+    REMEMBERING.replace(REMEMBERED, "")
+    .replace("two: {enter", "two: {initial: true, enter")
+    .replace("  pause:", "  one: {enter: ask_one, transitions: [{event: answered, target: end}]}\n  pause:")
+)
+
+
+def ask_to_move(old_text: str, new_text: str, event: Event, renamed: dict[str, str]) -> MigrationReport:
+    """Whether a conversation may move after one event of its turn."""
+    old, new = parse_chart(old_text), parse_chart(new_text)
+    settings = Settings(service="s", provider="scripted", model="m")
+    turn, _ = ManualTurn.start(get_machine(old), old).apply_event(
+        TurnStarted(message="go", settings=settings)
+    )
+    turn, _ = turn.apply_event(event)
+    return check_migration(new, turn.snapshot, old=old, renamed=renamed)
+
+
+def test_two_states_do_not_become_one() -> None:
+    """A name that two active states would have is refused: the other state has it already, and keeps it."""
+    event = Answered(effect=1, content={})
+    report = ask_to_move(REGIONS, ONE_REGION, event, {"left": "right", "rest": "two"})
+    assert [finding.message for finding in report.findings] == [
+        "2 states of the conversation would be 'right' there"
+    ]
+
+
+def test_what_is_remembered_stands_inside_the_state() -> None:
+    """A state that a history remembers has to stand inside the state of the history, else it leads out."""
+    assert ask_to_move(REMEMBERING, REMEMBERING, Cancelled(), {}).is_approved
+    report = ask_to_move(REMEMBERING, MOVED_OUT, Cancelled(), {})
+    assert [finding.message for finding in report.findings] == [
+        "the conversation remembers one of 'work', and they stand elsewhere"
+    ]

@@ -17,6 +17,9 @@ from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.reading.rerouting import OtherWay, Rerouting
 from toolchart.engine.reading.visited_path import read_chart
+from toolchart.engine.runtime.migration import migrate_conversation
+from toolchart.specs.charts import load_chart
+from toolchart.states.chart.loading import make_chart
 from toolchart.states.chart_comparison import ChartComparison, compare_charts
 from toolchart.states.errors import ToolchartError
 from toolchart.tools.execution import executor
@@ -104,3 +107,93 @@ def test_exactly_those_that_do(change: SeededChange) -> None:
         outcome = rerouting.find_other_way(recorded, "c")
         actual = find_first_difference(recorded, again, comparison)
         assert (outcome.seq if isinstance(outcome, OtherWay) else outcome) == actual, (seed, outcome)
+
+
+def build_editor(**names: str) -> Document:
+    """A chart with two questions, its states by other names."""
+    first, second = names.get("asking", "asking"), names.get("checking", "checking")
+
+    def ask(effect: str, target: str) -> Document:
+        rows = [{"event": "answered", "target": target}, {"event": "cancelled", "target": "published"}]
+        return {"enter": effect, "transitions": rows}
+
+    states = {
+        first: {"initial": True, **ask("ask_editor", second)},
+        second: ask("ask_again", "published"),
+        "published": {"final": True, "enter": "tell"},
+    }
+    asks = {
+        name: {"ask_person": {"question": name, "as": f"{name}_result"}}
+        for name in ("ask_editor", "ask_again")
+    }
+    return {"name": "editor", "states": states, "effects": {**asks, "tell": {"answer": "published"}}}
+
+
+EDITOR, SECOND, THIRD = (
+    build_editor(asking="asking"),
+    build_editor(asking="waiting", checking="asking"),
+    build_editor(asking="checking", checking="verifying"),
+)
+"""One chart under three sets of names, which say other things in each."""
+
+
+async def migrate_editor() -> MemoryStore:
+    """A conversation that stands in the first question, and moved from the first chart to the second."""
+    store = MemoryStore()
+    async with Engine(build_spec(EDITOR), log=store, asker=None) as engine:
+        await engine.arun("go", conversation="c")
+    async with Engine(build_spec(SECOND), log=store) as engine:
+        renamed = {"asking": "waiting", "checking": "asking"}
+        report = await migrate_conversation(engine, "c", is_recorded=True, renamed=renamed)
+        assert report is not None
+        assert report.is_approved
+    return store
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "renamed"),
+    [
+        (SECOND, THIRD, {"waiting": "checking", "asking": "verifying"}),
+        (SECOND, EDITOR, {"waiting": "asking", "asking": "checking"}),
+        (EDITOR, THIRD, {"asking": "checking", "checking": "verifying"}),
+        (EDITOR, SECOND, {"asking": "waiting", "checking": "asking"}),
+    ],
+    ids=["to a third", "back", "a third instead of the first", "from the beginning"],
+)
+def test_a_migration_has_the_names_of_the_other_chart(
+    old: Document, new: Document, renamed: dict[str, str]
+) -> None:
+    """A conversation that was migrated goes the same way with a chart that only has other names, whichever of
+    its charts it replaces."""
+    store = asyncio.run(migrate_editor())
+    rerouting = Rerouting(make_chart(old), make_chart(new), renamed=renamed)
+    assert rerouting.find_other_way(store, "c") is None
+
+
+def test_a_turn_of_another_chart_keeps_its_limits() -> None:
+    """Limits take the place of those that the old chart ran with; a turn of a third one keeps its own."""
+    third = load_chart("tool_loop").document
+    old = {**third, "name": "old"}
+    call = {"content": "look", "tool_calls": [{"name": "look", "arguments": {}}]}
+
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    async def run() -> MemoryStore:
+        store = MemoryStore()
+        for document, replies in ((third, [call, call, "done"]), (old, ["done"])):
+            spec = build_spec(document)
+            spec["llms"]["model"]["replies"] = replies
+            async with Engine(spec, log=store, functions=[look]) as engine:
+                await engine.arun("go", conversation="c")
+        return store
+
+    store = asyncio.run(run())
+    rerouting = Rerouting(make_chart(old), make_chart(old), limits={"max_iterations": 1})
+    assert rerouting.list_conversations(store) == ["c"]
+    assert rerouting.find_other_way(store, "c") is None
+    rerouting = Rerouting(make_chart(third), make_chart(third), limits={"max_iterations": 1})
+    outcome = rerouting.find_other_way(store, "c")
+    assert isinstance(outcome, OtherWay)
+    assert outcome.turn == 1

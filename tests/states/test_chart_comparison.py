@@ -14,13 +14,14 @@ from seeded_chart_changes import Document, SeededChange, list_bodies, make_chang
 
 from toolchart.app.chart_reviews import ReviewedChart, format_markdown, format_review, review_charts
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.chart_comparison import compare_charts
 from toolchart.states.diagram.comparison import build_comparison_diagram
 from toolchart.states.diagram.model import iterate_nodes
 from toolchart.states.diagram.renderers import RENDERERS, find_renderer
-from toolchart.states.proofs.check import CheckReport
+from toolchart.states.proofs.check import CheckReport, Finding
 
 CHANGES = list(make_changes(choose_count(short=50, long=500)))
 
@@ -181,3 +182,99 @@ def test_states_that_have_nothing_in_common_are_not_renamed() -> None:
         ("added", "pausing"),
         ("removed", "max_iterations"),
     }
+
+
+CHOOSING = """
+name: choosing
+states:
+  asking:
+    initial: true
+    enter: choose
+    transitions:
+      - {event: replied, target: done, cond: "choice.word == 'not  now'"}
+      - {event: replied, target: done}
+      - {event: failed, target: done}
+      - {event: cancelled, target: done}
+  done: {final: true, enter: tell}
+effects:
+  tell: {answer: done}
+  choose:
+    call_model:
+      prompt: Now?
+      as: choice
+      schema:
+        type: object
+        required: [word, version]
+        properties: {word: {enum: [not now, "not  now"]}, version: {const: 1}, other.word: {}}
+"""
+
+
+def change_choosing(old: str, new: str) -> tuple[Chart, Chart]:
+    """The chart, and the same with another text."""
+    assert old in CHOOSING
+    return parse_chart(CHOOSING), parse_chart(CHOOSING.replace(old, new))
+
+
+def test_a_word_with_other_white_space_is_another_word() -> None:
+    """White space in a word that a guard compares with is no spelling: it is another guard."""
+    text = review(*change_choosing("choice.word == 'not  now'", "choice.word  ==  'not now'"))
+    assert "- replied [choice.word == 'not  now'] → done" in text
+    assert "+ replied [choice.word == 'not now'] → done" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("const: 1", 'const: "1"', 'properties.version.const: 1 → "1"'),
+        ("prompt: Now?", 'prompt: "true"', 'call_model.prompt: Now? → "true"'),
+        ("other.word: {}", "other: {word: {}}", 'properties."other.word": {} → (none)'),
+        ("other.word: {}", 'other.word: {const: "{}"}', 'properties."other.word".const: (none) → "{}"'),
+    ],
+)
+def test_a_text_is_no_number_and_a_dot_no_path(old: str, new: str, line: str) -> None:
+    """A value of another type is another value, also where both are written alike; so is a key with a dot."""
+    assert line in review(*change_choosing(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("x" * 200 + " Be kind.", "x" * 200 + " Be rude.", "xxx Be kind. → ...xxxxxxxxxxxxxxxx Be rude."),
+        ("One  line.", "One line.", 'call_model.prompt: "One  line." → "One line."'),
+        ("x" * 200, "x" * 200 + " ", 'xxx" → ...xxxxxxxxxxxxxxxxxxxx "'),
+    ],
+)
+def test_the_difference_of_two_texts_is_shown(old: str, new: str, line: str) -> None:
+    """Long texts that begin alike are shown where they differ, and white space is shown where it differs."""
+    assert line in review(*[load_prompt(text) for text in (old, new)])
+
+
+def load_prompt(prompt: str) -> Chart:
+    """The chart that chooses, with a prompt."""
+    return parse_chart(CHOOSING.replace("Now?", encode_canonical_text(prompt)))
+
+
+def test_a_renamed_state_keeps_its_findings() -> None:
+    """A finding about a renamed state is no new one: in a label, a path and a timer too, and where the state
+    is called like a word of the message."""
+    text = CHOOSING.replace("enter: choose", "enter: choose\n    after: {5s: done}")
+    old, new = parse_chart(text), parse_chart(text.replace("asking", "the"))
+    texts = (
+        "from '{0}+beside' the last state is not reached",
+        "a turn can go {0} -> done -> {0} for ever: the guard",
+        "in '{0}' the event 'elapsed.timer_{0}' never comes",
+    )
+    sides: list[ReviewedChart] = []
+    for name, chart in (("asking", old), ("the", new)):
+        findings = tuple(
+            Finding(
+                kind="gap", state=f"{name}+beside", event=f"elapsed.timer_{name}", message=text.format(name)
+            )
+            for text in texts
+        )
+        report = msgspec.structs.replace(REPORT, findings=findings)
+        sides.append(ReviewedChart(name=name, chart=chart, report=report))
+    for pair in (sides, sides[::-1]):
+        result = review_charts(*pair)
+        assert (result.new_findings, result.gone_findings) == ((), ())
+        assert len(result.kept_findings) == len(texts)

@@ -191,6 +191,27 @@ def test_reducers_that_do_not_fit_are_refused(parameters: dict[str, Any], messag
     assert "effects.look.call_model" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"required": [["sources"]]}, "`required` of a schema is a list of names of fields"),
+        ({"required": 5}, "`required` of a schema is a list of names of fields"),
+        ({"required": "sources"}, "`required` of a schema is a list of names of fields"),
+        ({"properties": ["sources"]}, "the schema of a result describes an object"),
+    ],
+)
+@pytest.mark.parametrize("reducers", [{}, {"append": {"sources": 3}}, {"add": {"cents": 3}}])
+def test_a_schema_of_another_shape_is_refused(
+    reducers: dict[str, Any], part: dict[str, Any], message: str
+) -> None:
+    """Required fields that are no list of names, and fields that are no mapping, are errors at load."""
+    _, effects = make_research()
+    with pytest.raises(SpecError) as caught:
+        load(**reducers, schema={**effects["look"]["call_model"]["schema"], **part})
+    assert message in str(caught.value)
+    assert "effects.look.call_model.schema" in str(caught.value)
+
+
 def test_effects_with_one_result_have_the_same_reducers() -> None:
     """Two effects that bring one result join its values alike, or are refused."""
     chart, effects = make_research(append={"sources": 3})

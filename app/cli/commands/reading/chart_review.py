@@ -11,11 +11,13 @@ import msgspec
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import ChartSubject, load_subject, suggest_chart
+from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.drawings import find_form, write_drawing
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.states.errors import NotFound, SpecError
+from toolchart.states.visible_text import make_visible
 
 if TYPE_CHECKING:
     from toolchart.app.chart_reviews import ChartReview, ReviewedChart, Ways
@@ -187,7 +189,11 @@ def _load_recorded(name: str, store: Store) -> tuple[ChartSubject, Limits | None
 
 
 def _replay(result: ChartReview, store: Store, prefixes: tuple[str, ...]) -> Ways:
-    """Replay the conversations that ran the old chart, or those that are named, with the new one."""
+    """Replay the conversations that ran the old chart, or those that are named, with the new one.
+
+    Raises:
+        SpecError: a conversation that is named never ran the old chart.
+    """
     from toolchart.app.chart_reviews import Ways
     from toolchart.engine.reading.rerouting import OtherWay, Rerouting, UnreadConversation
 
@@ -198,7 +204,14 @@ def _replay(result: ChartReview, store: Store, prefixes: tuple[str, ...]) -> Way
         limits={change.name: getattr(result.new.limits, change.name) for change in result.limits},
     )
     every = list(store.list_conversations())
-    names = [find_conversation(store, prefix) for prefix in prefixes]
+    names = list(dict.fromkeys(find_conversation(store, prefix) for prefix in prefixes))
+    for name in names:
+        if not rerouting.has_run_old_chart(store, name):
+            raise SpecError(
+                f"the conversation {name!r} never ran the chart of {result.old.name}",
+                path="--conversation",
+                hint=f"its own chart is compared by: {format_command('diff', name, result.new.name)}",
+            )
     names = names or rerouting.list_conversations(store)
     outcomes = [
         rerouting.find_other_way(store, name) for name in track_progress(names, "replaying", len(names))
@@ -222,8 +235,8 @@ def _write_text(result: ChartReview, form: str) -> str:
 
 def _render(result: ChartReview, form: str) -> str | bytes:
     from toolchart.states.diagram.comparison import build_comparison_diagram
-    from toolchart.states.diagram.renderers import render
+    from toolchart.states.diagram.renderers import draw_diagram
 
     if form in _TEXT_FORMS:
-        return _write_text(result, form)
-    return render(build_comparison_diagram(result.comparison), form)
+        return make_visible(_write_text(result, form))
+    return draw_diagram(build_comparison_diagram(result.comparison), form)
