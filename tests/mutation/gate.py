@@ -298,6 +298,22 @@ GROUPS: dict[str, Group] = {
         judges=(),
         tests=("app/watch/test_held_answers.py",),
     ),
+    "reviews": Group(
+        modules=(
+            "states/chart_comparison.py",
+            "states/flows/reducers.py",
+            "engine/reading/rerouting.py",
+        ),
+        share=5,
+        judges=(),
+        tests=(
+            "states/test_named_changes.py",
+            "states/test_chart_comparison.py",
+            "engine/flows/test_reducers.py",
+            "engine/test_rerouting.py",
+            "app/test_chart_diff.py",
+        ),
+    ),
     "stores": Group(
         modules=(
             *("engine/log/leases.py", "engine/log/group_commit.py", "engine/log/stores/base.py"),
