@@ -16,14 +16,14 @@ from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, Workers, decode_rest, encode_stretch
 from toolchart.engine.log.stores.postgres_schema import format_upgrade
-from toolchart.engine.log.stores.postgres_sessions import is_pooled
+from toolchart.engine.log.stores.postgres_sessions import check_form, is_pooled, refuse_form
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
 
 try:
     from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
     from sqlalchemy import Engine, create_engine, event, make_url
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 except ImportError:
     raise SpecError("DBOS is not installed", hint=format_install("durable")) from None
 
@@ -55,7 +55,7 @@ class DbosQueue:
         connections: those of `make_connections`, which stay open; None makes some for this queue alone.
 
     Raises:
-        SpecError: the address is no PostgreSQL database.
+        SpecError: the address is no PostgreSQL database, or breaks its form.
         DurableHostUnavailable: the database cannot be reached, or no worker has prepared it yet.
     """
 
@@ -222,8 +222,15 @@ def make_connections(address: str, *, size: int = _CONNECTIONS, keys: Sequence[s
     Args:
         size: most of them; each is opened when it is needed, and then stays.
         keys: of the locks that each connection holds, to show who lives: see `executors.py`.
+
+    Raises:
+        SpecError: the address breaks its form, or has one that SQLAlchemy cannot read: several hosts.
     """
-    url = make_url(address).set(drivername="postgresql+psycopg")
+    check_form(address)
+    try:
+        url = make_url(address).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        raise refuse_form() from None
     connections = create_engine(
         url,
         connect_args={"application_name": "toolchart", "connect_timeout": _CONNECT_TIMEOUT_S},

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -216,6 +217,42 @@ def test_without_tables_each_door_says_what_to_do(run_cli: RunCli, roles: Roles,
     assert (without.code, "--role NAME" in without.err) == (2, True), without.err
     assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
     assert run_cli("run", "payer.yaml", "hi", "--log", roles.bot).out == "hello\n"
+
+
+@pytest.mark.parametrize("password", ["sec#ret", "sec?ret", "sec[ret", "sec]ret"])
+def test_a_command_to_copy_has_no_password(run_cli: RunCli, roles: Roles, password: str) -> None:
+    """PostgreSQL takes some characters in a password that end it elsewhere: no part of it is printed."""
+    login = f"{roles.owner_name}@"
+    address = roles.owner.replace(login, f"{roles.owner_name}:{password}@")
+    refused = run_cli("run", "payer.yaml", "hi", "--log", address)
+    assert (refused.code, f"toolchart database upgrade --log '{roles.owner}'" in refused.err) == (2, True)
+    assert "ret" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://bot:sec%zzret@127.0.0.1:1/x",
+        "postgresql://bot:secret@[::1]x/db",
+        "postgresql://bot:secret@127.0.0.1:secret/x",
+        "postgresql://bot:secret@127.0.0.1:1/x?secret=1",
+        "postgresql://bot:secret/x@127.0.0.1:1/x",
+        "postgresql://bot:x@secret@127.0.0.1:1/x",
+        "postgresql://bot:x@secret/x@127.0.0.1:1/x",
+    ],
+)
+def test_an_address_that_breaks_its_form_is_not_quoted(run_cli: RunCli, roles: Roles, address: str) -> None:
+    """Each command refuses it in one sentence without any of its text, which may be part of a password."""
+    for words in (
+        ("run", "payer.yaml", "hi", "--log", address),
+        ("database", "upgrade", "--log", address),
+        ("submit", "payer.yaml", "hi", "--dsn", address, "--log", "log.db"),
+        ("worker", "payer.yaml", "--dsn", address, "--log", "log.db"),
+        ("serve", "payer.yaml", "--durable", address),
+    ):
+        refused = run_cli(*words)
+        assert (refused.code, "breaks its form" in refused.err) == (2, True), (words, refused.err)
+        assert not re.search("secret|zzret", refused.err), refused.err
 
 
 def test_the_queue_may_have_a_database_of_its_own(run_cli: RunCli, roles: Roles, tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from toolchart.engine.log.stores.own_schema import check_own_schema
+from toolchart.engine.log.stores.postgres_sessions import split_login
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, SpecError
 
 if TYPE_CHECKING:
@@ -245,14 +246,15 @@ def leave_out_password(address: str) -> str:
 
     >>> leave_out_password("postgresql://bot:secret@db/bot?sslmode=require")
     'postgresql://bot@db/bot?sslmode=require'
+    >>> leave_out_password("postgresql://bot:sec?ret#[@db/bot?sslpassword=secret")
+    'postgresql://bot@db/bot'
     """
-    parts = urlsplit(address)
-    login, mark, place = parts.netloc.rpartition("@")
-    query = parts.query
-    if "password" in query.lower():
-        pairs = parse_qsl(query, keep_blank_values=True)
-        query = urlencode([pair for pair in pairs if "password" not in pair[0].lower()], safe="/")
-    return urlunsplit(parts._replace(netloc=login.partition(":")[0] + mark + place, query=query))
+    login, rest = split_login(address)
+    place, question, query = rest.partition("?")
+    pairs = [pair for pair in query.split("&") if "password" not in unquote(pair.partition("=")[0]).lower()]
+    user = f"{login.partition(':')[0]}@" if login else ""
+    scheme = address.partition("://")[0]
+    return f"{scheme}://{user}{place}{question if pairs else ''}{'&'.join(pairs)}"
 
 
 # -- making and changing -------------------------------------------------------------------------------
