@@ -8,7 +8,10 @@ chart and the number of the core's semantics, so only workers of that chart take
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
@@ -85,7 +88,8 @@ class DbosQueue:
             )
 
         try:
-            self._client = self._call(connect)
+            with nullcontext() if retries else silence_dbos():
+                self._client = self._call(connect)
         except BaseException:
             self._close_connections()
             raise
@@ -265,10 +269,24 @@ def _call(work: Callable[[], Value], address: str) -> Value:
         raise describe_fault(error, address) from None
 
 
+@contextlib.contextmanager
+def silence_dbos() -> Iterator[None]:
+    """Have DBOS log nothing within the block: what it would say is in the error that it raises."""
+    logger = logging.getLogger("dbos")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
 def describe_fault(error: SQLAlchemyError, address: str) -> DurableHostUnavailable:
     """What a fault of the database means for whoever uses the queue."""
     problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
     message = f"the queue cannot be used: {problem}"
     if "does not exist" in problem:
         message += f"\n  make its tables: {format_upgrade(address)}"
+    elif "permission denied" in problem:
+        command = format_upgrade(address, "--role", "NAME")
+        message += f"\n  this role may not use its tables; their owner lets it: {command}"
     return DurableHostUnavailable(message)

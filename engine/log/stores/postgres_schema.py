@@ -12,6 +12,7 @@ a version of their own (`engine/durable/database.py`).
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -281,11 +282,13 @@ def upgrade_schema(db: Connection, address: str) -> tuple[int, int]:
 
 
 _LACKS_RIGHTS = """
-SELECT 1 FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
+SELECT 'the table ' || name
+FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
 WHERE NOT has_table_privilege(%s, name, need) AND (name <> 'toolchart_schema' OR need = 'SELECT')
 UNION ALL
-SELECT 1 WHERE NOT has_schema_privilege(%s, current_schema(), 'USAGE')
+SELECT 'the schema ' || current_schema() WHERE NOT has_schema_privilege(%s, current_schema(), 'USAGE')
 """
+"""What a role may not use."""
 
 
 def grant_rows(db: Connection, role: str) -> bool:
@@ -295,18 +298,24 @@ def grant_rows(db: Connection, role: str) -> bool:
 
     Raises:
         SpecError: there is no such role.
+        LogUnavailable: this user may not give it a right.
         psycopg.Error: the tables belong to somebody else.
     """
     from psycopg import sql
 
     if db.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
         raise SpecError(
-            f"the server has no role {role!r}", path="--role", hint=f"make it first: CREATE ROLE {role} LOGIN"
+            f"the server has no role {role!r}",
+            path="--role",
+            hint=f"make it first: CREATE ROLE {sql.Identifier(role).as_string(db)} LOGIN"
+            if role
+            else "name one",
         )
-    if db.execute(_LACKS_RIGHTS, (_TABLES, role, role)).fetchone() is None:
-        return False
     own, name = [table for table in _TABLES if table != "toolchart_schema"], sql.Identifier(role)
     with db.transaction():
+        find_lacking = partial(db.execute, _LACKS_RIGHTS, (_TABLES, role, role))
+        if find_lacking().fetchone() is None:
+            return False
         row = db.execute(
             "SELECT current_schema(), has_schema_privilege(%s, current_schema(), 'USAGE')", (role,)
         ).fetchone()
@@ -316,4 +325,20 @@ def grant_rows(db: Connection, role: str) -> bool:
         tables = sql.SQL(", ").join(map(sql.Identifier, own))
         db.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(tables, name))
         db.execute(sql.SQL("GRANT SELECT ON toolchart_schema TO {}").format(name))
+        check_granted(find_lacking().fetchone(), role)
     return True
+
+
+def check_granted(lacking: tuple[str] | None, role: str) -> None:
+    """Check that a role got all rights: to a user who may not give a right, the server only says a warning.
+
+    Args:
+        lacking: what the role may not use, after the rights were given; None where there is nothing.
+
+    Raises:
+        LogUnavailable: it lacks one.
+    """
+    if lacking is not None:
+        raise LogUnavailable(
+            f"this user may not give the role {role} the use of {lacking[0]}\n  run it as the owner of that"
+        )
