@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.log.stores.postgres_schema import grant_rows, upgrade_schema
+from toolchart.engine.log.stores.postgres_schema import check_granted, grant_rows, upgrade_schema
 from toolchart.engine.log.stores.postgres_sessions import connect, shares_sessions
 from toolchart.states.errors import LogUnavailable, SpecError, format_install
 
@@ -133,18 +133,17 @@ def _upgrade_queue(address: str) -> None:
     Raises:
         LogUnavailable: it could not.
     """
+    from toolchart.engine.durable.dbos_queue import silence_dbos
+
     dbos = importlib.import_module("dbos")
-    logger = logging.getLogger("dbos")
-    level = logger.level
-    # It first looks whether the database must be created, by way of another one that this user may not enter.
-    logger.setLevel(logging.ERROR)
     try:
-        dbos.DBOS.migrate(address)
+        # It first looks whether the database must be created, by way of another one that this user may not
+        # enter, and warns.
+        with silence_dbos():
+            dbos.DBOS.migrate(address)
     except Exception as error:  # of SQLAlchemy, or of DBOS itself
         problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         raise LogUnavailable(f"DBOS could not make its tables: {problem}") from None
-    finally:
-        logger.setLevel(level)
 
 
 def _read_queue_version(db: Connection) -> int:
@@ -156,18 +155,20 @@ def _read_queue_version(db: Connection) -> int:
 
 
 _LACKS_QUEUE_RIGHTS = """
-SELECT 1 WHERE NOT has_schema_privilege(%(role)s, 'dbos', 'USAGE')
+SELECT 'the schema dbos' WHERE NOT has_schema_privilege(%(role)s, 'dbos', 'USAGE')
 UNION ALL
-SELECT 1 FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
+SELECT 'the table dbos.' || relname
+FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
 WHERE relnamespace = 'dbos'::regnamespace AND relkind IN ('r', 'p', 'v')
     AND NOT has_table_privilege(%(role)s, c.oid, need)
 UNION ALL
-SELECT 1 FROM pg_class c WHERE relnamespace = 'dbos'::regnamespace
+SELECT 'the sequence dbos.' || relname FROM pg_class c WHERE relnamespace = 'dbos'::regnamespace
     AND CASE WHEN relkind = 'S' THEN NOT has_sequence_privilege(%(role)s, c.oid, 'USAGE') END
 UNION ALL
-SELECT 1 FROM pg_proc p WHERE pronamespace = 'dbos'::regnamespace
+SELECT 'the function dbos.' || proname FROM pg_proc p WHERE pronamespace = 'dbos'::regnamespace
     AND NOT has_function_privilege(%(role)s, p.oid, 'EXECUTE')
 """
+"""What a role may not use."""
 
 _QUEUE_RIGHTS = (
     "GRANT USAGE ON SCHEMA dbos TO {}",
@@ -180,12 +181,18 @@ TRUNCATE, no TRIGGER, and no rights to tables that a later version makes."""
 
 
 def _grant_queue(db: Connection, role: str) -> bool:
-    """Let a role use the tables of DBOS; whether it lacked a right."""
+    """Let a role use the tables of DBOS; whether it lacked a right.
+
+    Raises:
+        LogUnavailable: this user may not give it.
+    """
     from psycopg import sql
 
-    if db.execute(_LACKS_QUEUE_RIGHTS.encode(), {"role": role}).fetchone() is None:
-        return False
     with db.transaction():
+        find_lacking = partial(db.execute, _LACKS_QUEUE_RIGHTS.encode(), {"role": role})
+        if find_lacking().fetchone() is None:
+            return False
         for statement in _QUEUE_RIGHTS:
             db.execute(sql.SQL(statement).format(sql.Identifier(role)))
+        check_granted(find_lacking().fetchone(), role)
     return True

@@ -8,7 +8,10 @@ chart and the number of the core's semantics, so only workers of that chart take
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
@@ -16,14 +19,14 @@ from toolchart.engine.durable.executors import FIND_ABSENT, SHOW_PRESENCE, build
 from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, Workers, decode_rest, encode_stretch
 from toolchart.engine.log.stores.postgres_schema import format_upgrade
-from toolchart.engine.log.stores.postgres_sessions import is_pooled
+from toolchart.engine.log.stores.postgres_sessions import check_form, is_pooled, refuse_form
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
 
 try:
     from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
     from sqlalchemy import Engine, create_engine, event, make_url
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 except ImportError:
     raise SpecError("DBOS is not installed", hint=format_install("durable")) from None
 
@@ -55,7 +58,7 @@ class DbosQueue:
         connections: those of `make_connections`, which stay open; None makes some for this queue alone.
 
     Raises:
-        SpecError: the address is no PostgreSQL database.
+        SpecError: the address is no PostgreSQL database, or breaks its form.
         DurableHostUnavailable: the database cannot be reached, or no worker has prepared it yet.
     """
 
@@ -85,7 +88,8 @@ class DbosQueue:
             )
 
         try:
-            self._client = self._call(connect)
+            with nullcontext() if retries else silence_dbos():
+                self._client = self._call(connect)
         except BaseException:
             self._close_connections()
             raise
@@ -222,8 +226,15 @@ def make_connections(address: str, *, size: int = _CONNECTIONS, keys: Sequence[s
     Args:
         size: most of them; each is opened when it is needed, and then stays.
         keys: of the locks that each connection holds, to show who lives: see `executors.py`.
+
+    Raises:
+        SpecError: the address breaks its form, or has one that SQLAlchemy cannot read: several hosts.
     """
-    url = make_url(address).set(drivername="postgresql+psycopg")
+    check_form(address)
+    try:
+        url = make_url(address).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        raise refuse_form() from None
     connections = create_engine(
         url,
         connect_args={"application_name": "toolchart", "connect_timeout": _CONNECT_TIMEOUT_S},
@@ -258,10 +269,24 @@ def _call(work: Callable[[], Value], address: str) -> Value:
         raise describe_fault(error, address) from None
 
 
+@contextlib.contextmanager
+def silence_dbos() -> Iterator[None]:
+    """Have DBOS log nothing within the block: what it would say is in the error that it raises."""
+    logger = logging.getLogger("dbos")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
 def describe_fault(error: SQLAlchemyError, address: str) -> DurableHostUnavailable:
     """What a fault of the database means for whoever uses the queue."""
     problem = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
     message = f"the queue cannot be used: {problem}"
     if "does not exist" in problem:
         message += f"\n  make its tables: {format_upgrade(address)}"
+    elif "permission denied" in problem:
+        command = format_upgrade(address, "--role", "NAME")
+        message += f"\n  this role may not use its tables; their owner lets it: {command}"
     return DurableHostUnavailable(message)

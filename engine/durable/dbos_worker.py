@@ -20,7 +20,7 @@ from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault, make_connections
+from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault, make_connections, silence_dbos
 from toolchart.engine.durable.executors import ExecutorWatch, build_key, build_workers_key, name_executor
 from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
@@ -210,7 +210,8 @@ class DbosWorker:
 
         DBOS.listen_queues([name])
         try:
-            DBOS.launch()
+            with silence_dbos():
+                DBOS.launch()
             self._queue = DbosQueue(
                 self._address, self.agent, clock=self._engine.clock, retries=True, connections=connections
             )
@@ -222,6 +223,8 @@ class DbosWorker:
                     "the tables of the queue are missing, or older than DBOS needs them\n"
                     f"  make or change them: {format_upgrade(self._address)}"
                 ) from None
+            if isinstance(error, SQLAlchemyError):
+                raise describe_fault(error, self._address) from None
             problem = str(error).strip().partition("\n")[0]
             raise DurableHostUnavailable(f"DBOS could not begin: {problem}") from None
         try:

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -210,12 +211,92 @@ def test_without_tables_each_door_says_what_to_do(run_cli: RunCli, roles: Roles,
     denied = run_cli("database", "upgrade", "--log", roles.bot)
     assert (denied.code, "run it as the owner" in denied.err) == (2, True), denied.err
     unknown = run_cli("database", "upgrade", "--log", roles.owner, "--role", "nobody")
-    assert (unknown.code, "CREATE ROLE nobody" in unknown.err) == (2, True), unknown.err
+    assert (unknown.code, 'CREATE ROLE "nobody"' in unknown.err) == (2, True), unknown.err
     assert run_cli("database", "upgrade", "--log", roles.owner).code == 0
     without = run_cli("run", "payer.yaml", "hi", "--log", roles.bot)
     assert (without.code, "--role NAME" in without.err) == (2, True), without.err
     assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
     assert run_cli("run", "payer.yaml", "hi", "--log", roles.bot).out == "hello\n"
+
+
+def test_a_role_that_does_not_exist_is_named_as_sql_writes_it(run_cli: RunCli, roles: Roles) -> None:
+    """The statement to copy makes the very role: capitals, spaces and quotes stay. An empty name is none."""
+    for role, hint in (("Bot", 'CREATE ROLE "Bot" LOGIN'), ("a \"b' c", 'CREATE ROLE "a ""b\' c" LOGIN')):
+        unknown = run_cli("database", "upgrade", "--log", roles.owner, "--role", role)
+        assert (unknown.code, hint in unknown.err) == (2, True), unknown.err
+        with psycopg.connect(roles.server, autocommit=True) as db:
+            db.execute(hint.encode())
+            assert run_cli("database", "upgrade", "--log", roles.owner, "--role", role).code == 0
+            db.execute(f"DROP OWNED BY {hint.split(' ', 2)[2].removesuffix(' LOGIN')}".encode())
+            db.execute(hint.replace("CREATE", "DROP").removesuffix(" LOGIN").encode())
+    empty = run_cli("database", "upgrade", "--log", roles.owner, "--role", "")
+    assert (empty.code, "name one" in empty.err) == (2, True), empty.err
+
+
+def test_rights_that_this_user_may_not_give_are_an_error(run_cli: RunCli, roles: Roles) -> None:
+    """To one who owns the tables, but not their schema, the server only warns that it gave nothing. The
+    command says what is missing, and gives nothing of it."""
+    assert run_cli("database", "upgrade", "--log", roles.owner).code == 0
+    upgrade = ("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name)
+    with psycopg.connect(roles.server, autocommit=True) as db:
+        for schema in ("dbos", "public"):
+            db.execute(f"ALTER SCHEMA {schema} OWNER TO postgres".encode())
+            db.execute(f"REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {roles.owner_name}".encode())
+            db.execute(f"GRANT USAGE ON SCHEMA {schema} TO {roles.owner_name}".encode())
+            refused = run_cli(*upgrade)
+            assert (refused.code, f"the use of the schema {schema}" in refused.err) == (2, True), refused.err
+            db.execute(f"ALTER SCHEMA {schema} OWNER TO {roles.owner_name}".encode())
+            assert run_cli(*upgrade).code == 0
+
+
+def test_a_role_without_rights_to_the_queue_is_told_what_to_do(run_cli: RunCli, roles: Roles) -> None:
+    """A worker and `submit` name the command that gives the rights, and show nothing of DBOS's own log."""
+    assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
+    with psycopg.connect(roles.server, autocommit=True) as db:
+        db.execute(f"REVOKE ALL ON SCHEMA dbos FROM {roles.bot_name}".encode())
+    for words in (
+        ("submit", "payer.yaml", "hi", "--dsn", roles.bot),
+        ("worker", "payer.yaml", "--dsn", roles.bot),
+    ):
+        refused = call_command(Path.cwd(), *words)
+        assert (refused.returncode, "--role NAME" in refused.stderr) == (2, True), refused.stderr
+        assert len(refused.stderr.splitlines()) == 2, refused.stderr
+
+
+@pytest.mark.parametrize("password", ["sec#ret", "sec?ret", "sec[ret", "sec]ret"])
+def test_a_command_to_copy_has_no_password(run_cli: RunCli, roles: Roles, password: str) -> None:
+    """PostgreSQL takes some characters in a password that end it elsewhere: no part of it is printed."""
+    login = f"{roles.owner_name}@"
+    address = roles.owner.replace(login, f"{roles.owner_name}:{password}@")
+    refused = run_cli("run", "payer.yaml", "hi", "--log", address)
+    assert (refused.code, f"toolchart database upgrade --log '{roles.owner}'" in refused.err) == (2, True)
+    assert "ret" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://bot:sec%zzret@127.0.0.1:1/x",
+        "postgresql://bot:secret@[::1]x/db",
+        "postgresql://bot:secret@127.0.0.1:secret/x",
+        "postgresql://bot:secret@127.0.0.1:1/x?secret=1",
+        "postgresql://bot:secret/x@127.0.0.1:1/x",
+        "postgresql://bot:x@secret@127.0.0.1:1/x",
+        "postgresql://bot:x@secret/x@127.0.0.1:1/x",
+    ],
+)
+def test_an_address_that_breaks_its_form_is_not_quoted(run_cli: RunCli, roles: Roles, address: str) -> None:
+    """Each command refuses it in one sentence without any of its text, which may be part of a password."""
+    for words in (
+        ("run", "payer.yaml", "hi", "--log", address),
+        ("database", "upgrade", "--log", address),
+        ("submit", "payer.yaml", "hi", "--dsn", address, "--log", "log.db"),
+        ("worker", "payer.yaml", "--dsn", address, "--log", "log.db"),
+        ("serve", "payer.yaml", "--durable", address),
+    ):
+        refused = run_cli(*words)
+        assert (refused.code, "breaks its form" in refused.err) == (2, True), (words, refused.err)
+        assert not re.search("secret|zzret", refused.err), refused.err
 
 
 def test_the_queue_may_have_a_database_of_its_own(run_cli: RunCli, roles: Roles, tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ a version of their own (`engine/durable/database.py`).
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from toolchart.engine.log.stores.own_schema import check_own_schema
+from toolchart.engine.log.stores.postgres_sessions import split_login
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, SpecError
 
 if TYPE_CHECKING:
@@ -245,14 +247,15 @@ def leave_out_password(address: str) -> str:
 
     >>> leave_out_password("postgresql://bot:secret@db/bot?sslmode=require")
     'postgresql://bot@db/bot?sslmode=require'
+    >>> leave_out_password("postgresql://bot:sec?ret#[@db/bot?sslpassword=secret")
+    'postgresql://bot@db/bot'
     """
-    parts = urlsplit(address)
-    login, mark, place = parts.netloc.rpartition("@")
-    query = parts.query
-    if "password" in query.lower():
-        pairs = parse_qsl(query, keep_blank_values=True)
-        query = urlencode([pair for pair in pairs if "password" not in pair[0].lower()], safe="/")
-    return urlunsplit(parts._replace(netloc=login.partition(":")[0] + mark + place, query=query))
+    login, rest = split_login(address)
+    place, question, query = rest.partition("?")
+    pairs = [pair for pair in query.split("&") if "password" not in unquote(pair.partition("=")[0]).lower()]
+    user = f"{login.partition(':')[0]}@" if login else ""
+    scheme = address.partition("://")[0]
+    return f"{scheme}://{user}{place}{question if pairs else ''}{'&'.join(pairs)}"
 
 
 # -- making and changing -------------------------------------------------------------------------------
@@ -279,11 +282,13 @@ def upgrade_schema(db: Connection, address: str) -> tuple[int, int]:
 
 
 _LACKS_RIGHTS = """
-SELECT 1 FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
+SELECT 'the table ' || name
+FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
 WHERE NOT has_table_privilege(%s, name, need) AND (name <> 'toolchart_schema' OR need = 'SELECT')
 UNION ALL
-SELECT 1 WHERE NOT has_schema_privilege(%s, current_schema(), 'USAGE')
+SELECT 'the schema ' || current_schema() WHERE NOT has_schema_privilege(%s, current_schema(), 'USAGE')
 """
+"""What a role may not use."""
 
 
 def grant_rows(db: Connection, role: str) -> bool:
@@ -293,18 +298,24 @@ def grant_rows(db: Connection, role: str) -> bool:
 
     Raises:
         SpecError: there is no such role.
+        LogUnavailable: this user may not give it a right.
         psycopg.Error: the tables belong to somebody else.
     """
     from psycopg import sql
 
     if db.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
         raise SpecError(
-            f"the server has no role {role!r}", path="--role", hint=f"make it first: CREATE ROLE {role} LOGIN"
+            f"the server has no role {role!r}",
+            path="--role",
+            hint=f"make it first: CREATE ROLE {sql.Identifier(role).as_string(db)} LOGIN"
+            if role
+            else "name one",
         )
-    if db.execute(_LACKS_RIGHTS, (_TABLES, role, role)).fetchone() is None:
-        return False
     own, name = [table for table in _TABLES if table != "toolchart_schema"], sql.Identifier(role)
     with db.transaction():
+        find_lacking = partial(db.execute, _LACKS_RIGHTS, (_TABLES, role, role))
+        if find_lacking().fetchone() is None:
+            return False
         row = db.execute(
             "SELECT current_schema(), has_schema_privilege(%s, current_schema(), 'USAGE')", (role,)
         ).fetchone()
@@ -314,4 +325,20 @@ def grant_rows(db: Connection, role: str) -> bool:
         tables = sql.SQL(", ").join(map(sql.Identifier, own))
         db.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(tables, name))
         db.execute(sql.SQL("GRANT SELECT ON toolchart_schema TO {}").format(name))
+        check_granted(find_lacking().fetchone(), role)
     return True
+
+
+def check_granted(lacking: tuple[str] | None, role: str) -> None:
+    """Check that a role got all rights: to a user who may not give a right, the server only says a warning.
+
+    Args:
+        lacking: what the role may not use, after the rights were given; None where there is nothing.
+
+    Raises:
+        LogUnavailable: it lacks one.
+    """
+    if lacking is not None:
+        raise LogUnavailable(
+            f"this user may not give the role {role} the use of {lacking[0]}\n  run it as the owner of that"
+        )

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from toolchart.states.errors import SpecError
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -27,11 +29,13 @@ def connect(address: str, **options: Any) -> Connection:
         options: of the connection, as psycopg takes them.
 
     Raises:
+        SpecError: the address breaks its form.
         psycopg.Error: the server cannot be reached.
         ImportError: the extra `postgres` is not installed.
     """
     import psycopg
 
+    check_form(address)
     db = psycopg.connect(address, autocommit=True, **options)
     try:
         if is_pooled(db):
@@ -40,6 +44,47 @@ def connect(address: str, **options: Any) -> Connection:
         db.close()
         raise
     return db
+
+
+def check_form(address: str) -> None:
+    """Check that PostgreSQL's library can read an address, and reads what its writer meant.
+
+    Raises:
+        SpecError: it cannot, or a `@` stands in its host or name, where a password with `@` or `/` has been
+            cut. Nothing of the address is quoted, as the library does: any part of one that breaks its form
+            may be one of a password.
+        ImportError: the extra `postgres` is not installed.
+    """
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    _, place = split_login(address)
+    try:
+        ports = str(conninfo_to_dict(address).get("port") or "").split(",")
+    except ProgrammingError:
+        raise refuse_form() from None
+    if "@" in place.partition("?")[0] or not all(port.isdecimal() for port in ports if port):
+        raise refuse_form()
+
+
+def split_login(address: str) -> tuple[str, str]:
+    """The user and the password of an address, and all that follows its `://` after them, as libpq splits it:
+    a password ends at the first `@` of what stands before the first `/`, and may have `?`, `#` and `[`.
+
+    >>> split_login("postgresql://bot:a?b@db/bot")
+    ('bot:a?b', 'db/bot')
+    """
+    rest = address.partition("://")[2]
+    login, mark, place = rest.partition("@")
+    return (login, place) if mark and "/" not in login else ("", rest)
+
+
+def refuse_form() -> SpecError:
+    """The error for an address that breaks its form."""
+    return SpecError(
+        "the address of the database breaks its form",
+        hint="write postgresql://USER:PASSWORD@HOST:PORT/NAME; in a password % is %25, / is %2F, @ is %40",
+    )
 
 
 def is_pooled(db: Connection) -> bool:
