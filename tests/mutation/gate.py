@@ -310,6 +310,7 @@ GROUPS: dict[str, Group] = {
             "states/test_named_changes.py",
             "states/test_chart_comparison.py",
             "engine/flows/test_reducers.py",
+            "engine/test_other_ways.py",
             "engine/test_rerouting.py",
             "app/test_chart_diff.py",
         ),

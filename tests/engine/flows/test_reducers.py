@@ -324,3 +324,14 @@ def test_an_interruption_keeps_the_children_that_have_finished() -> None:
 
 
 _EMPTY = type("Empty", (), {"items": {}})()
+
+
+def test_what_a_bound_cuts_is_counted() -> None:
+    """`left_out` is the number of entries that found no place, and one for each sum that was cut."""
+    reducers = Reducers(append={"list": 3}, add={"sum": 10, "other": 10})
+    old, new = {"list": [1, 2], "sum": 4, "other": 4}, {"list": [3, 4, 5], "sum": 7, "other": 6}
+    assert reducers.join(old, new) == ({"list": [1, 2, 3], "sum": 10, "other": 10}, 2 + 1)
+    assert reducers.join(None, {"list": [1], "sum": 11, "other": 10}) == (
+        {"list": [1], "sum": 10, "other": 10},
+        1,
+    )
