@@ -299,11 +299,7 @@ GROUPS: dict[str, Group] = {
         tests=("app/watch/test_held_answers.py",),
     ),
     "reviews": Group(
-        modules=(
-            "states/chart_comparison.py",
-            "states/flows/reducers.py",
-            "engine/reading/rerouting.py",
-        ),
+        modules=("states/chart_comparison.py", "states/flows/reducers.py", "engine/reading/rerouting.py"),
         share=5,
         judges=(),
         tests=(
