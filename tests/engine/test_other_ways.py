@@ -104,6 +104,19 @@ def test_the_other_way_is_told(case: str) -> None:
         assert (outcome.kind, outcome.seq, outcome.old, outcome.new) == told
 
 
+def test_states_that_ask_for_nothing_are_told_apart() -> None:
+    """Another state is another way, also where both ask for nothing."""
+    waits = "\n".join(
+        f"  {name}: {{transitions: [{{event: user_said, target: done}}]}}" for name in ("one", "two")
+    )
+    rests = [("target: done", "target: one"), ("  done:", f"{waits}\n  done:")]
+    store = record(write(*rests))
+    others = [(before, after.replace("target: one", "target: two")) for before, after in rests]
+    outcome = Rerouting(build(*rests), build(*others)).find_other_way(store, "c")
+    assert isinstance(outcome, OtherWay)
+    assert (outcome.kind, outcome.old[:3], outcome.new[:3]) == ("path", "one", "two")
+
+
 def test_a_turn_of_a_third_chart_keeps_it() -> None:
     """Of a conversation that ran two charts, the turns of the one that is not compared go as they went."""
     store = record(write(("name: c", "name: third")), CHART)

@@ -170,6 +170,15 @@ def test_a_migration_has_the_names_of_the_other_chart(
     assert rerouting.find_other_way(store, "c") is None
 
 
+def test_a_migration_to_a_chart_without_the_states_is_refused() -> None:
+    """Where a conversation moved to a chart, and the other one has no such state, it would not have moved."""
+    store = asyncio.run(migrate_editor())
+    outcome = Rerouting(make_chart(SECOND), make_chart(THIRD)).find_other_way(store, "c")
+    assert isinstance(outcome, OtherWay)
+    assert (outcome.kind, outcome.event, outcome.old) == ("refused", "migrated", "waiting")
+    assert "waiting" in outcome.new
+
+
 def test_a_turn_of_another_chart_keeps_its_limits() -> None:
     """Limits take the place of those that the old chart ran with; a turn of a third one keeps its own."""
     third = load_chart("tool_loop").document
