@@ -12,7 +12,6 @@ All of this is for people. Which conversations go another way, replay says (`eng
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -25,6 +24,7 @@ from toolchart.states.chart.document import Chart, list_state_timers, walk_state
 from toolchart.states.chart.guards import collapse_spaces
 from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.diagram.model import Edge, build_diagram, iterate_nodes
+from toolchart.states.json_bounds import parse_foreign_json
 
 _ALIKE = 0.5
 """The least part of what two states have that both have, where one is the other by another name."""
@@ -442,8 +442,8 @@ def _format_value(value: Any) -> str:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        parse_foreign_json(text)
+    except ValueError:
         return False
     return True
 

@@ -171,6 +171,16 @@ def _check_region_pair(
                 f"the regions {first!r} and {second!r} both ask for {effect!r}, so its answer has two owners",
                 "ask for it in one region only",
             )
+        for other in sorted(first_effects):
+            other_row = chart.vocabulary.find_effect(other)
+            if row.result and row.result == other_row.result and (row.list_source or other_row.list_source):
+                raise_error(
+                    chart,
+                    position,
+                    f"the region {second!r} asks for {effect!r} and the region {first!r} for {other!r}: both "
+                    f"bring {row.result!r} at the same time, and the items of a list cannot be told apart",
+                    "give the results two names",
+                )
         if row.uses_messages and first_users:
             raise_error(
                 chart,

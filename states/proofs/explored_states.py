@@ -258,6 +258,11 @@ def find_list_source(row: EffectDescriptor) -> str:
     return row.list_source.partition(".")[0]
 
 
+def is_result_of_list(vocabulary: Vocabulary, result: str) -> bool:
+    """Whether a result is a list with one answer for each item of a `for_each`."""
+    return any(row.result == result and row.list_source for row in vocabulary.declared.values())
+
+
 def is_agent_run(row: EffectDescriptor) -> bool:
     """Whether an effect runs agents."""
     return row.cost == "agent_runs"

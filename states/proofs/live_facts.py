@@ -9,6 +9,7 @@ from toolchart.states.proofs.explored_states import (
     ExploredEdge,
     ExploredState,
     find_list_source,
+    is_result_of_list,
 )
 from toolchart.states.proofs.solving.solver import find_facts
 
@@ -48,5 +49,9 @@ def find_live_facts(graph: ExplorationGraph, sets_anew: Callable[[ExploredEdge, 
 
 def list_facts_of_asks(graph: ExplorationGraph, edge: ExploredEdge) -> set[str]:
     """The counters that say whether the lists have values that the effects of an edge work on."""
-    sources = {find_list_source(graph.vocabulary.find_effect(ask.effect)) for ask in edge.move.asks}
-    return {f"{name}.count" for name in sources if name in graph.vocabulary.result_names}
+    vocabulary = graph.vocabulary
+    sources = {find_list_source(vocabulary.find_effect(ask.effect)) for ask in edge.move.asks}
+    results = [name for name in sources if name in vocabulary.result_names]
+    # A list of answers has a value also where every one of them is a failure.
+    failing = [name for name in results if is_result_of_list(vocabulary, name)]
+    return {*(f"{name}.count" for name in results), *(f"{name}.failures" for name in failing)}

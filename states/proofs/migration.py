@@ -33,7 +33,7 @@ from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.machine import Machine, get_machine
-from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, get_result_schema
+from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase, count_most_items, get_result_schema
 from toolchart.states.proofs.check import find_problems
 from toolchart.states.proofs.exploration import explore_chart, explore_with_memory
 from toolchart.states.proofs.explored_states import (
@@ -177,6 +177,8 @@ def _find_obstacles(
         problem = _find_result_problem(name, required_facts, snapshot, facts)
         if problem is not None:
             yield Finding(kind="no such result", state=configuration.label, message=problem)
+    for problem in _find_list_problems(chart, snapshot):
+        yield Finding(kind="no such result", state=configuration.label, message=problem)
 
 
 _Bodies = Mapping[str, tuple[dict[str, Any], SourcePosition]]
@@ -297,6 +299,28 @@ def _find_result_problem(
         if not _fits(fact, value):
             return f"{fact.name} is {value!r}, and the schema there does not allow it"
     return None
+
+
+def _find_list_problems(chart: Chart, snapshot: Snapshot) -> Iterator[str]:
+    """The lists that are longer than a chart takes for granted: more agents would run than its bound says."""
+    for row in chart.vocabulary.declared.values():
+        most = count_most_items(chart.vocabulary, row)
+        length = max(_list_lengths(snapshot, row.list_source), default=0)
+        if most is not None and most != getattr(row.parameters, "at_most", None) and length > most:
+            yield f"{row.list_source} has {length} entries, and the chart takes for granted {most} at most"
+
+
+def _list_lengths(snapshot: Snapshot, source: str) -> Iterator[int]:
+    """The length of the list that a `for_each` names, as it is and as what is open will make it."""
+    result, _, path = source.partition(".")
+    value: Any = snapshot.results[result].value if result in snapshot.results else None
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, list):
+        yield len(value)
+    for effect in snapshot.open_effects:
+        if isinstance(effect, RunAgent) and effect.is_list and (effect.result, path) == (result, "items"):
+            yield len(effect.messages)
 
 
 def _fits(fact: Fact, value: object) -> bool:

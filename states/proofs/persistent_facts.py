@@ -32,6 +32,7 @@ from toolchart.states.proofs.explored_states import (
     ExploredState,
     Memory,
     Truths,
+    is_result_of_list,
     list_counters,
 )
 from toolchart.states.proofs.live_facts import find_live_facts, list_facts_of_asks
@@ -168,10 +169,13 @@ class PersistentFacts:
     def list_empty_results(self, memory: Memory) -> list[str]:
         """The results that certainly have no value."""
         counts = zip(self._counters, memory.counts, strict=True)
+        zeros = {counter.name for counter, count in counts if count == 0}
+        results = [name.removesuffix(".count") for name in zeros if name.endswith(".count")]
+        # A list of answers has a value also where every one of them is a failure.
         return [
-            counter.name.removesuffix(".count")
-            for counter, count in counts
-            if count == 0 and counter.name.endswith(".count")
+            name
+            for name in results
+            if f"{name}.failures" in zeros or not is_result_of_list(self._vocabulary, name)
         ]
 
     def _apply_effect(self, truths: Truths, effect: str) -> Truths:
@@ -235,7 +239,7 @@ class PersistentFacts:
         base, dot, field = name.partition(".")
         if dot:
             answers_result = effect is not None and self._vocabulary.find_effect(effect).result == base
-            return answers_result or field == "pending"
+            return answers_result or field == "pending" or self._is_changed_by_end(name)
         fact = self._vocabulary.find_fact(name)
         if fact is None or starts_turn:
             return True
@@ -248,9 +252,15 @@ class PersistentFacts:
     def _persists(self, name: str) -> bool:
         """Whether a fact may keep its value from one event to the next."""
         fact = self._vocabulary.find_fact(name)
-        if fact is None or name.endswith(".pending"):
+        if fact is None or name.endswith(".pending") or self._is_changed_by_end(name):
             return False
         return "." in name or fact.changed_by is not None or bool(fact.moved_by and fact.limit)
+
+    def _is_changed_by_end(self, name: str) -> bool:
+        """Whether a fact changes also when an effect is cancelled, by any event: the answers of a list that
+        was interrupted are joined with those before."""
+        result, _, field = name.partition(".")
+        return field == "left_out" and is_result_of_list(self._vocabulary, result)
 
     def _get_fact(self, name: str) -> Fact:
         fact = self._vocabulary.find_fact(name)

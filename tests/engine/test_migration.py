@@ -344,3 +344,48 @@ def test_what_is_remembered_stands_inside_the_state() -> None:
     assert [finding.message for finding in report.findings] == [
         "the conversation remembers one of 'work', and they stand elsewhere"
     ]
+
+
+LISTS = """
+name: lists
+states:
+  opening: {initial: true, enter: open_docs, transitions: [{event: answered, target: mapping}]}
+  mapping:
+    enter: map_docs
+    after: {5s: joining}
+    transitions:
+      - {event: agent_finished, target: joining, cond: drafts.pending == 0}
+      - {event: agent_failed, target: joining, cond: drafts.pending == 0}
+  joining:
+    enter: join_docs
+    transitions:
+      - {event: agent_finished, target: mapping, cond: joined.pending == 0 and joined.count == 0}
+      - {event: agent_finished, target: told, cond: joined.pending == 0}
+      - {event: agent_failed, target: told, cond: joined.pending == 0}
+  told: {final: true, enter: tell}
+effects:
+  open_docs: {ask_person: {question: Which, as: opened, form: FORM}}
+  map_docs: {run_agent: {handler: model, for_each: opened.docs, at_most: 9, as: drafts}}
+  join_docs: {run_agent: {handler: model, for_each: drafts.items, as: joined}}
+  tell: {answer: done}
+""".replace("FORM", "{type: object, properties: {docs: {type: array, maxItems: 8, items: {type: string}}}}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lists", "most"),
+    [
+        ("maxItems: 8", "maxItems: 7", [], 7),
+        ("maxItems: 8", "maxItems: 5", ["opened.docs", "drafts.items"], 5),
+        ("at_most: 9", "at_most: 6", [], 6),
+        ("at_most: 9", "at_most: 4", ["drafts.items"], 4),
+    ],
+)
+def test_a_list_is_no_longer_than_the_bound_of_the_chart(
+    old: str, new: str, lists: list[str], most: int
+) -> None:
+    """A list that is there, or that open children make, is not longer than what bounds the agents over it."""
+    event = Answered(effect=1, content={"docs": ["a"] * 6})
+    report = ask_to_move(LISTS, LISTS.replace(old, new), event, {})
+    assert [finding.message for finding in report.findings if finding.kind == "no such result"] == [
+        f"{name} has 6 entries, and the chart takes for granted {most} at most" for name in lists
+    ]

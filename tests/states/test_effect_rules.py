@@ -195,3 +195,30 @@ def test_an_inherited_fault_has_no_wrong_line() -> None:
         )
     assert refusal.value.line in (4, None)
     assert refusal.value.path == "states.executing.exit"
+
+
+LISTS = """\
+effects:
+  map_old: {run_agent: {handler: model, for_each: opened.docs, as: drafts}}
+  map_new: {run_agent: {handler: model, OTHER}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "is_refused"),
+    [
+        ("for_each: opened.docs, as: drafts", True),
+        ("as: drafts", True),
+        ("for_each: opened.docs, as: other_drafts", False),
+    ],
+)
+def test_two_regions_do_not_bring_one_list(other: str, is_refused: bool) -> None:
+    """The answers to the items of two lists that are open together are kept under two names."""
+    text = fill_regions("map_old", "map_new", "agent_finished.map_old", "agent_finished.map_new")
+    text = text.replace("failed.call_model", "agent_failed.map_old") + LISTS.replace("OTHER", other)
+    if not is_refused:
+        assert set(parse(text).vocabulary.result_names) == {"drafts", "other_drafts"}
+        return
+    with pytest.raises(SpecError, match="both bring 'drafts' at the same time") as caught:
+        parse(text)
+    assert caught.value.line == 20

@@ -297,6 +297,104 @@ def test_an_agent_without_a_bound_is_a_finding() -> None:
     assert list_kinds(report) == {"unbounded"}
 
 
+ANSWERED = {"event": "answered", "target": "mapping"}
+
+
+def make_two_lists(
+    open_rows: list[dict[str, Any]] | None = None,
+    map_rows: list[dict[str, Any]] | None = None,
+    join_rows: list[dict[str, Any]] | None = None,
+    join: dict[str, Any] | None = None,
+    **parameters: Any,
+) -> dict[str, Any]:
+    """A flow that asks for documents, runs an agent for each, and another one for each answer."""
+    fields = {"docs": {"type": "array", "maxItems": 3, "items": {"type": "string"}}}
+    form = {"type": "object", "required": ["docs"], "properties": fields}
+    map_docs = {"handler": "model", "for_each": "opened.docs", "as": "drafts", **parameters}
+    join_docs = {"handler": "model", "for_each": "drafts.items", "as": "joined", **(join or {})}
+    ends = [
+        {"event": event, "target": "joining", "cond": "drafts.pending == 0"}
+        for event in ("agent_finished", "agent_failed")
+    ]
+    joined = [
+        {"event": event, "target": "told", "cond": "joined.pending == 0"}
+        for event in ("agent_finished", "agent_failed")
+    ]
+    return {
+        "name": "lists",
+        "states": {
+            "opening": {"initial": True, "enter": "open_docs", "transitions": open_rows or [ANSWERED]},
+            "mapping": {"enter": "map_docs", "after": {"5s": "joining"}, "transitions": map_rows or ends},
+            "joining": {"enter": "join_docs", "transitions": join_rows or joined},
+            "told": {"final": True, "enter": "tell"},
+        },
+        "effects": {
+            "open_docs": {"ask_person": {"question": "Which", "as": "opened", "form": form}},
+            "map_docs": {"run_agent": map_docs},
+            "join_docs": {"run_agent": join_docs},
+            "tell": {"answer": "done"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("parameters", "runs"),
+    [
+        ({}, 6),
+        ({"at_most": 2}, 4),
+        ({"append": {"items": 5}}, 8),
+        ({"schema": {"type": "object", "properties": {"items": {"type": "array", "maxItems": 1}}}}, 6),
+    ],
+)
+def test_a_list_of_answers_has_one_for_each_item(parameters: dict[str, Any], runs: int) -> None:
+    """The list that a `for_each` brings is as long as the list that it goes over, whatever the schema of one
+    answer says of a field with the same name."""
+    report = check_document(make_two_lists(**parameters))
+    assert report.findings == ()
+    assert get_worst(report).agent_runs == runs
+
+
+def test_a_list_over_its_own_answers_has_no_bound() -> None:
+    """Where a list goes over the answers that it brought, its own length is no bound."""
+    report = check_document(make_two_lists(join={"for_each": "joined.items"}))
+    assert list_kinds(report) == {"unbounded"}
+
+
+def test_answers_that_all_failed_are_a_list_too() -> None:
+    """A list whose children all failed has an entry for each: what goes over it runs agents that may fail."""
+    rows = [
+        {"event": "agent_failed", "target": "told", "cond": "drafts.count >= 1 and joined.pending == 0"},
+        {"event": "agent_finished", "target": "told", "cond": "joined.pending == 0"},
+    ]
+    (finding,) = check_document(make_two_lists(join_rows=rows)).findings
+    assert (finding.kind, finding.state, finding.event) == ("gap", "joining", "agent_failed.join_docs")
+    assert "drafts.count = 0" in finding.message
+
+
+def test_an_interruption_may_cut_entries() -> None:
+    """What the bound of a list leaves out when it is interrupted counts, whatever event interrupts it."""
+    rows = [
+        {"event": event, **row}
+        for event in ("agent_finished", "agent_failed", "agent_rested")
+        for row in (
+            {"target": "told", "cond": "drafts.pending == 0 or drafts.left_out > 0"},
+            {"cond": "drafts.left_out == 0"},
+        )
+    ]
+    document = make_two_lists(
+        open_rows=[{**ANSWERED, "cond": "drafts.left_out == 0"}, {"event": "answered", "target": "told"}],
+        map_rows=rows,
+        append={"items": 1},
+    )
+    document["states"]["joining"] = {
+        "enter": "open_docs",
+        "transitions": [{"event": "answered", "target": "told", "cond": "drafts.left_out == 0"}],
+    }
+    (finding,) = check_document(document).findings
+    assert (finding.kind, finding.state) == ("gap", "joining")
+    assert "drafts.left_out = 1" in finding.message
+
+
 # -- results that may not exist ------------------------------------------------------------------
 
 

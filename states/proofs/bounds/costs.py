@@ -123,15 +123,20 @@ def find_unbounded_agents(
             yield row, f"the effect {row.name!r} runs an agent whose turns have no bound: check its chart"
 
 
-def count_most_items(vocabulary: Vocabulary, row: EffectDescriptor) -> int | None:
-    """The most children of one `run_agent`; None where nothing limits its list."""
+def count_most_items(
+    vocabulary: Vocabulary, row: EffectDescriptor, followed: frozenset[str] = frozenset()
+) -> int | None:
+    """The most children of one `run_agent`; None where nothing limits its list.
+
+    Args:
+        followed: the effects whose lists depend on this one.
+    """
     if not row.list_source:
         return 1
     result, _, path = row.list_source.partition(".")
+    followed |= {row.name}
     sizes = [
-        other.reducers.append[path]
-        if other.reducers and path in other.reducers.append
-        else _find_most_items(get_result_schema(other), path)
+        _count_most_entries(vocabulary, other, path, followed)
         for other in vocabulary.declared.values()
         if other.result == result
     ] or [None]
@@ -139,6 +144,21 @@ def count_most_items(vocabulary: Vocabulary, row: EffectDescriptor) -> int | Non
     if row.parameters.at_most is not None:
         bounds.append(row.parameters.at_most)
     return min(bounds, default=None)
+
+
+def _count_most_entries(
+    vocabulary: Vocabulary, row: EffectDescriptor, path: str, followed: frozenset[str]
+) -> int | None:
+    """The most entries of a list in the value that an effect brings; None where nothing limits it."""
+    if row.reducers and path in row.reducers.append:
+        most: int = row.reducers.append[path]
+        return most
+    if not row.list_source:
+        return _find_most_items(get_result_schema(row), path)
+    # The value is the list of the answers of children, and the schema is that of one of them.
+    if path != "items" or row.name in followed:
+        return None
+    return count_most_items(vocabulary, row, followed)
 
 
 def get_result_schema(row: EffectDescriptor) -> Any:
