@@ -57,7 +57,7 @@ class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     chart: str
     state: str
-    """Where the conversation stands."""
+    """Where the conversation stands, by the names of the new chart."""
     findings: tuple[Finding, ...] = ()
     """What stands in the way; empty where it may move."""
     worst: WorstCase | None = None

@@ -92,7 +92,7 @@ def test_a_migration_that_cannot_work_is_refused(
     result = run_cli("migrate", conversation, "--spec", "changed.yaml", "--apply")
     assert result.code == 1, result.err
     assert f"{kind}: " in result.out
-    assert "refused: c stays in 'asking' of its chart" in result.out
+    assert "refused: c keeps its chart" in result.out
     assert run_cli("show", conversation, "--json").out == before
 
 

@@ -65,6 +65,11 @@ CASES: dict[str, tuple[list[tuple[str, str]], str, str]] = {
         "states\n  ~ broken: enter: answer_with_error → answer  (new:32)",
         "states\n  ~ broken: enter: answer → answer_with_error  (new:32)",
     ),
+    "another beginning": (
+        [("    initial: true\n", ""), ("  weighing:\n", "  weighing:\n    initial: true\n")],
+        "states\n  ~ asking: initial: yes → (none)  (new:3)\n  ~ weighing: initial: (none) → yes  (new:10)",
+        "states\n  ~ asking: initial: (none) → yes  (new:3)\n  ~ weighing: initial: yes → (none)  (new:11)",
+    ),
     "a deep history": (
         [("last: {", "last: {type: deep, ")],
         "states\n  ~ last: history: shallow → deep  (new:28)",

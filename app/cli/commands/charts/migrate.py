@@ -165,7 +165,7 @@ def _print_report(
         if change := finding.change or CHANGES.get(finding.kind):
             echo(escape_controls(f"    change: {change}"))
     if not report.is_approved:
-        echo(escape_controls(f"refused: {name} stays in {report.state!r} of its chart"))
+        echo(escape_controls(f"refused: {name} keeps its chart"))
     elif is_recorded:
         echo(escape_controls(f"migrated: {name} goes on in {report.state!r} of {report.chart}"))
     else:
