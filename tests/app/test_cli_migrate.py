@@ -158,7 +158,7 @@ def test_an_answer_in_the_old_form_is_no_answer_to_the_new_one(
     )
     assert problem in result.out
     assert "change: let it be answered first" in result.out
-    assert "refused: c stays in 'asking'" in result.out
+    assert "refused: c keeps its chart" in result.out
 
 
 def test_another_wording_of_a_form_is_the_same_form(
