@@ -7,6 +7,7 @@ import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import Stretch, compute_version
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import IllegalEvent, NotFound, ProviderError, SpecError
+from toolchart.states.errors import DurableHostUnavailable, IllegalEvent, NotFound, ProviderError, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request
 
@@ -33,7 +34,13 @@ from temporal_work import (
     wait_until,
     work,
 )
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.exceptions import ApplicationError
 
 from toolchart.engine.durable.temporal_handle import TemporalConversation
@@ -515,6 +522,25 @@ async def test_half_of_a_surrogate_pair_stops_no_workflow(server: str) -> None:
             result = await conversation.read_result()
     assert result is not None
     assert "not executed: no \ufffd" in str(result["tool_calls"])
+
+
+async def test_a_time_limit_of_the_sender_holds_without_a_worker(server: str) -> None:
+    """Nobody works, so an update has no answer: the sender's own time limit ends it as any other call, and
+    where the server gives up first, the host is unavailable."""
+    temporal = await Client.connect(server)
+    conversation = TemporalConversation(temporal, "payer", "alone")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await conversation.cancel()
+    with (
+        patch.object(
+            Client,
+            "execute_update_with_start_workflow",
+            AsyncMock(side_effect=WorkflowUpdateRPCTimeoutOrCancelledError()),
+        ),
+        pytest.raises(DurableHostUnavailable),
+    ):
+        await conversation.cancel()
 
 
 async def test_what_has_no_place_is_the_same_error_after_the_end(server: str) -> None:
