@@ -419,6 +419,8 @@ def test_the_commands_work_and_submit(address: str) -> None:
         (["--dsn", "sqlite:///log.db"], "a durable host needs a PostgreSQL database"),
         (["--dsn", "postgresql://nobody@127.0.0.1:1/none"], "cannot be used"),
         (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--rate", "often"], "N/SECONDS"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--rate", f"{10**20}/1"], "N/SECONDS"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--concurrency", f"{10**20}"], "in the range"),
     ],
 )
 def test_a_worker_that_cannot_begin_says_why(words: list[str], problem: str) -> None:
