@@ -65,7 +65,8 @@ class DurableClient:
 
         Raises:
             TurnChanged: the conversation that the key began has another message, or other options.
-            SpecError: the priority is none.
+            NotFound: the conversation has another owner.
+            SpecError: the priority is none, or no turn of this agent can have the message with its options.
             DurableHostUnavailable: the host cannot be reached.
         """
         stretch = await self.begin_turn(
@@ -86,6 +87,7 @@ class DurableClient:
         check_priority(priority)
         name = conversation or key or generate_conversation_id()
         turn_options = decode_turn_options(options or {})  # refuses what is none, before anything is kept
+        self._engine.check_submitted(name, message, turn_options)
         loaded_conversation = load_conversation(self._engine.store, name)
         if key is not None and conversation is None:
             difference = await self._engine.once.compare_request(name, message, turn_options)

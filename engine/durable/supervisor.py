@@ -19,7 +19,7 @@ from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.executors import ExecutorWatch
 from toolchart.engine.durable.performing import QueuePlace, list_submitted
 from toolchart.engine.durable.stretches import Stretch
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import DurableHostUnavailable, ToolchartError
 from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.engine")
@@ -84,10 +84,21 @@ class Supervisor:
             self._submitted = await asyncio.to_thread(list_submitted, self._store)
         self._looks += 1
         stretches += self._submitted
-        for stretch in stretches:
-            if stretch.id not in self._started:
-                await self._queue.start(stretch)
-        self._started = {stretch.id for stretch in stretches}
+        new = [stretch for stretch in stretches if stretch.id not in self._started]
+        self._started.intersection_update(stretch.id for stretch in stretches)
+        faults = [fault for stretch in new if (fault := await self._start(stretch)) is not None]
+        if faults:
+            raise faults[0]
+
+    async def _start(self, stretch: Stretch) -> DurableHostUnavailable | None:
+        """Start a stretch; the fault where it could not be: the next look tries it again, and one that the
+        queue never takes holds up none of the others."""
+        try:
+            await self._queue.start(stretch)
+        except DurableHostUnavailable as error:
+            return error
+        self._started.add(stretch.id)
+        return None
 
     def _find_orphans(self) -> dict[str, list[str]]:
         """The stretches that dead executors have begun, by executor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ try:
         WorkflowFailureError,
         WorkflowQueryFailedError,
         WorkflowUpdateFailedError,
+        WorkflowUpdateRPCTimeoutOrCancelledError,
     )
     from temporalio.common import WorkflowIDConflictPolicy
     from temporalio.exceptions import ApplicationError
@@ -183,6 +185,11 @@ class TemporalConversation:
                 id=update_id,
                 result_type=dict,
             )
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            # The SDK raises it in the place of a cancellation too, and a time limit of the caller is one.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from None
+            raise build_error(error) from None
         except (RPCError, RuntimeError, WorkflowUpdateFailedError) as error:
             raise self._translate(error) from None
         return msgspec.convert(answer, Reception)

@@ -10,6 +10,7 @@ of it: the log has it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -167,6 +168,9 @@ def decode_update(data: Any, kind: type[UpdateOf]) -> UpdateOf:
             fields.pop("type", None)
             fields["type"] = kind.__struct_config__.tag
         update = msgspec.convert(fields, kind)
+        msgspec.json.encode(update)
+    except UnicodeEncodeError:
+        raise SpecError("a text of the update has half of a surrogate pair, which is no character") from None
     except msgspec.ValidationError as error:
         raise SpecError(
             f"this is no argument of the update {kind.__struct_config__.tag!r}: {error}"
@@ -250,6 +254,19 @@ def _list_subjects(update: Decision | Answer, report: Report) -> list[Subject]:
 
 # -- bounds ----------------------------------------------------------------------------------------
 
+
+def _measure(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Data as a report may have it, and its bytes as JSON.
+
+    A model or a tool may say half of a surrogate pair, which Temporal's readers refuse: U+FFFD stands for it.
+    """
+    try:
+        return data, len(msgspec.json.encode(data))
+    except UnicodeEncodeError:
+        text = json.dumps(data, ensure_ascii=False)
+        return _measure(json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
+
+
 _SHOWN_OF_RESULT = (
     *("ok", "is_over", "service", "model", "state", "conversation", "iterations", "usage", "finish_reason"),
     *("limit_reached", "limit_value", "max_iterations_reached", "awaits_user", "due"),
@@ -263,7 +280,7 @@ def fit_result(result: dict[str, Any], *, has_content: bool = True) -> dict[str,
     Args:
         has_content: whether Temporal may keep what was said.
     """
-    size = len(msgspec.json.encode(result))
+    result, size = _measure(result)
     if has_content and size <= LARGEST_REPORTED:
         return result
     short = {name: value for name, value in result.items() if name in _SHOWN_OF_RESULT}
@@ -281,7 +298,8 @@ def fit_waiting(waiting: dict[str, Any], *, has_content: bool = True) -> dict[st
     Args:
         has_content: whether Temporal may keep arguments, questions and forms.
     """
-    if has_content and len(msgspec.json.encode(waiting)) <= LARGEST_REPORTED:
+    waiting, size = _measure(waiting)
+    if has_content and size <= LARGEST_REPORTED:
         return waiting
     kept = ("id", "tool", "conversation", "approvers", "effect", "state", "due")
     empty = {"params": None, "question": "", "form": {}}

@@ -22,6 +22,7 @@ from toolchart.engine.durable.temporal_reports import (
     PersonUpdate,
     Reception,
     Report,
+    find_refusal,
     fit_result,
     fit_waiting,
 )
@@ -31,6 +32,7 @@ from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import (
     AlreadyDecided,
     DurableHostUnavailable,
+    IllegalEvent,
     LogUnavailable,
     NotFound,
     SpecError,
@@ -190,18 +192,21 @@ class StretchActivity:
                 error.approved,
                 error.by or "",
             )
-            handed_over = await self._refuse(conversation, error)
+            handed_over = await self._refuse(conversation, update, error)
             if is_same:
                 reception = Reception(outcome="repeated", conversation=conversation)
                 handed_over = HandedOver(reception=reception, report=handed_over.report)
         except ToolchartError as error:
-            handed_over = await self._refuse(conversation, error)
+            handed_over = await self._refuse(conversation, update, error)
         return dict(msgspec.to_builtins(handed_over))
 
-    async def _refuse(self, conversation: str, error: ToolchartError) -> HandedOver:
+    async def _refuse(self, conversation: str, update: PersonUpdate, error: ToolchartError) -> HandedOver:
         rest = Rest(outcome="waits")
         report = await asyncio.to_thread(self._build_report, conversation, rest)
-        return HandedOver(refusal=str(error), refusal_type=type(error).__name__, report=report)
+        # One that has no place is the same error, whether the workflow sees it or the log.
+        has_no_place = isinstance(error, SpecError) and find_refusal(update, report, ()) is not None
+        name = IllegalEvent.__name__ if has_no_place else type(error).__name__
+        return HandedOver(refusal=str(error), refusal_type=name, report=report)
 
     def _build_report(self, conversation: str, rest: Rest) -> Report:
         """How a conversation stands, from the log; blocking.

@@ -306,6 +306,16 @@ class Engine:
             self._agent.require_no_messages(conversation)
         return cast("Turn", await self._inbox.put(item))  # it has options
 
+    def check_submitted(self, conversation: str, message: str, options: TurnOptions) -> None:
+        """Check what can be known now of a message that `arun_submitted` will have later, maybe elsewhere.
+
+        Raises:
+            NotFound: the conversation has another owner.
+            SpecError: there is no handler, host or model for it; its owner, tags or key are none, or others.
+        """
+        self._build_turn_item(conversation, message, options)
+        self._agent.check_turn(message, options)
+
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
         """The message that begins a turn.
 

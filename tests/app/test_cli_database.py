@@ -306,6 +306,14 @@ def test_the_queue_may_have_a_database_of_its_own(run_cli: RunCli, roles: Roles,
     assert not (tmp_path / "log.db").exists()
 
 
+def test_a_role_without_a_database_is_a_mistake(run_cli: RunCli, tmp_path: Path) -> None:
+    """Whoever names a role means a server: where no address of one is given, for instance because a variable
+    is not set, the command does not say that all is well."""
+    for words in ((), ("--log", "log.db"), ("--dsn", "log.db")):
+        refused = run_cli("database", "upgrade", "--role", "bot", *words)
+        assert (refused.code, "--role needs the address" in refused.err) == (2, True), refused.err
+
+
 def test_two_upgrades_at_once_make_the_tables_once(roles: Roles) -> None:
     """Of several that begin together one makes the tables, and the others find nothing to do."""
     from toolchart.engine.durable.database import Upgrade, upgrade_database

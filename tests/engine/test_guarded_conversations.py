@@ -220,6 +220,7 @@ ENGINE: dict[str, Callable[[Any, str], Any]] = {
     **MESSAGES,
     **RESUMING,
     "adecide": lambda door, name: asyncio.run(door.adecide(name, DECISION, owner="ben")),
+    "check_submitted": lambda door, name: door.check_submitted(name, "hi", {"owner": "ben"}),
     "arun_submitted": lambda door, name: asyncio.run(door.arun_submitted(name, "k", "hi", {"owner": "ben"})),
 }
 

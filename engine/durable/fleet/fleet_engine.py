@@ -179,7 +179,6 @@ class FleetEngine(Engine):
             return await self.follow_open_turn(name, said.snapshot, build_hooks(options))
         if options.get("history"):
             self._agent.require_no_messages(name)
-        self._agent.check_turn(message, options)
         first_seq = self.find_next_seq(name)
         if follows is not None and first_seq != follows + 1:
             raise build_later_record_error(name, follows)

@@ -8,6 +8,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import random
 import signal
 import threading
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, cast
 from unittest.mock import AsyncMock, Mock, patch
 
 import click
+import msgspec
 import psycopg
 import pytest
 from durable_scripts import (
@@ -41,7 +43,7 @@ from toolchart.app.cli.commands.fleet.submit import command as submit_command
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.stretches import Stretch
+from toolchart.engine.durable.stretches import Stretch, Submission, compute_version
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.retention import delete_conversations
 from toolchart.engine.log.stores import open_store
@@ -50,6 +52,7 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError, TurnChanged
 from toolchart.states.events import Decided
+from toolchart.states.ports import SUBMISSION_KEY
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
 
@@ -172,7 +175,8 @@ async def test_what_was_said_can_be_deleted(address: str) -> None:
             await client.cancel("cancelled", PLANTED)
             await wait_for_state(engine, "ended", "finished")
             await wait_for_state(engine, "cancelled", "error")
-            await client.submit(PLANTED, conversation="failed", options={"handler": PLANTED})
+            with patch.object(engine, "check_submitted"):  # its sender has another spec
+                await client.submit(PLANTED, conversation="failed", options={"handler": PLANTED})
             await wait_until(lambda: queue.count_waiting() == 0)
         await client.submit(PLANTED, conversation="ended", key="waits")
         await wait_until(lambda: not engine.store.list_leases())
@@ -415,6 +419,8 @@ def test_the_commands_work_and_submit(address: str) -> None:
         (["--dsn", "sqlite:///log.db"], "a durable host needs a PostgreSQL database"),
         (["--dsn", "postgresql://nobody@127.0.0.1:1/none"], "cannot be used"),
         (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--rate", "often"], "N/SECONDS"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--rate", f"{10**20}/1"], "N/SECONDS"),
+        (["--dsn", "postgresql://nobody@127.0.0.1:1/none", "--concurrency", f"{10**20}"], "in the range"),
     ],
 )
 def test_a_worker_that_cannot_begin_says_why(words: list[str], problem: str) -> None:
@@ -480,3 +486,25 @@ async def test_a_message_whose_sender_never_comes_again_is_handed_on(address: st
             await wait_for_state(engine, "c", "finished")
         assert list(engine.store.list_submissions()) == []
     check_log(address, 1)
+
+
+async def test_a_message_that_the_queue_never_takes_holds_up_no_other(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue refuses the stretch of one message, each time. A supervisor says so, and hands on all others
+    that were left behind."""
+
+    async def pay(arguments: Any) -> str:
+        return "paid"
+
+    async with make_engine(address, pay) as engine:
+        version = compute_version(engine.conversation().build_configured_event().chart)
+        owner = base64.b64encode(random.Random(1).randbytes(9_000)).decode()  # longer than an index takes
+        refused = Stretch(conversation="a", key=f"{SUBMISSION_KEY}1", version=version, owner=owner)
+        data = msgspec.json.encode(Submission(stretch=refused, message="the bill"))
+        await engine.leases.submit("a", refused.key, "digest", data)
+        await DurableClient(engine, Mock(start=AsyncMock())).submit("the bill", conversation="c")
+        assert [entry.conversation for entry in engine.store.list_submissions()] == ["a", "c"]
+        async with work(engine, address, supervises=True):
+            await wait_for_state(engine, "c", "finished")
+    assert "maximum size is" in caplog.text

@@ -17,8 +17,9 @@ from postgres_database import create_database
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
+from toolchart.engine.durable.performing import list_submitted
 from toolchart.engine.durable.stretches import Stretch
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound, SpecError
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
 
@@ -116,8 +117,28 @@ async def test_a_priority_orders_what_waits_for_one_owner(address: str) -> None:
     assert payments.texts == ["first", "usual", "last"]
 
 
+async def test_what_no_worker_can_run_is_refused_at_once(address: str) -> None:
+    """An owner that is none, somebody else's conversation, and a handler or model that the agent has not, are
+    refused when the message is submitted: nothing is left in the log, and nothing in the queue."""
+    payments = Payments()
+    async with make_engine(address, payments.pay) as engine:
+        queue = DbosQueue(address, "payer")
+        client = DurableClient(engine, queue)
+        async with work(engine, address):
+            await client.submit("bill", conversation="hers", options={"owner": "ann"})
+            await payments.wait_for("", 1)
+            await wait_until(lambda: queue.count_waiting() == 0)
+        for wrong in ({"owner": ""}, {"owner": "x" * 9_000}, {"handler": "none"}, {"llm": "none"}):
+            with pytest.raises(SpecError):
+                await client.submit("wrong", options=wrong)
+        with pytest.raises(NotFound):
+            await client.submit("wrong", conversation="hers", options={"owner": "bob"})
+        assert (list_submitted(engine.store), queue.count_waiting()) == ([], 0)
+        queue.close()
+
+
 async def test_the_queue_says_which_workers_live(address: str) -> None:
-    """No worker, workers of another chart, and workers of this one are told apart, at once after one ends."""
+    """No worker, workers of another chart, and workers of this one are told apart, soon after one ends."""
     payments = Payments()
     async with make_engine(address, payments.pay) as engine:
         worker_version = ""
@@ -127,7 +148,7 @@ async def test_the_queue_says_which_workers_live(address: str) -> None:
             worker_version = stretch.version
             assert queue.find_workers(worker_version) == "ready"
             assert queue.find_workers("another") == "of another chart"
-        assert queue.find_workers(worker_version) == "none"
+        await wait_until(lambda: queue.find_workers(worker_version) == "none")
         assert isinstance(stretch, Stretch)
         queue.close()
 

@@ -7,6 +7,7 @@ import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import msgspec
 import pytest
@@ -17,7 +18,8 @@ from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import Stretch, compute_version
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import IllegalEvent, NotFound, ProviderError, SpecError
+from toolchart.states.errors import DurableHostUnavailable, IllegalEvent, NotFound, ProviderError, SpecError
+from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request
 
 pytest.importorskip("temporalio", reason="needs the extra `temporal`")
@@ -32,7 +34,13 @@ from temporal_work import (
     wait_until,
     work,
 )
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.exceptions import ApplicationError
 
 from toolchart.engine.durable.temporal_handle import TemporalConversation
@@ -497,6 +505,54 @@ async def test_what_is_no_update_is_refused(server: str) -> None:
             assert "no argument of the update 'decide'" in str(caught.value.cause)
         (run,) = await replay_runs(temporal, handle.id)
         assert not any(_is_accepted(event) for event in run.events)
+
+
+async def test_half_of_a_surrogate_pair_stops_no_workflow(server: str) -> None:
+    """JSON may have half of a pair, and UTF-8 has not. An update with one is refused, and the call still
+    waits. What the log has with one is in the result with U+FFFD, and the workflow ends."""
+    async with make_engine(MemoryStore(), pay, approval=True) as engine, work(engine, server) as client:
+        conversation = TemporalConversation(await Client.connect(server), "payer", "odd")
+        await client.submit("the bill", conversation="odd")
+        (call,) = (await wait_for_question(conversation))["approvals"]
+        for field in ({"reason": "\ud800"}, {"by": "\ud800"}, {"arguments": {"text": "\ud800"}}):
+            with pytest.raises(SpecError, match="half of a surrogate pair"):
+                await conversation.decide(call["id"], approved=False, **field)
+        await client.decide("odd", Decided(call_id=call["id"], approved=False, reason="no \ud800"))
+        async with asyncio.timeout(60):
+            result = await conversation.read_result()
+    assert result is not None
+    assert "not executed: no \ufffd" in str(result["tool_calls"])
+
+
+async def test_a_time_limit_of_the_sender_holds_without_a_worker(server: str) -> None:
+    """Nobody works, so an update has no answer: the sender's own time limit ends it as any other call, and
+    where the server gives up first, the host is unavailable."""
+    temporal = await Client.connect(server)
+    conversation = TemporalConversation(temporal, "payer", "alone")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await conversation.cancel()
+    with (
+        patch.object(
+            Client,
+            "execute_update_with_start_workflow",
+            AsyncMock(side_effect=WorkflowUpdateRPCTimeoutOrCancelledError()),
+        ),
+        pytest.raises(DurableHostUnavailable),
+    ):
+        await conversation.cancel()
+
+
+async def test_what_has_no_place_is_the_same_error_after_the_end(server: str) -> None:
+    """The workflow has completed, so the log is asked: a cancellation and an answer are illegal events, as
+    they are while it is open."""
+    async with make_engine(MemoryStore(), pay) as engine, work(engine, server) as client:
+        conversation = TemporalConversation(await Client.connect(server), "payer", "over")
+        await client.submit("the bill", conversation="over")
+        await conversation.read_result()
+        for say in (conversation.cancel, lambda: conversation.answer({"amount": 1})):
+            with pytest.raises(IllegalEvent):
+                await say()
 
 
 async def test_a_worker_may_keep_content_away_from_temporal(server: str) -> None:

@@ -44,6 +44,10 @@ def upgrade_command(role: str | None, dsn: str | None, log: str | None) -> int:
               toolchart database upgrade --log postgresql://owner@db/bot --role bot
     """
     addresses = dict.fromkeys(address for address in (log or dsn or DEFAULT_LOG, dsn) if address)
+    if role is not None and not any(find_store(address).name == "postgresql" for address in addresses):
+        raise click.UsageError(
+            "--role needs the address of a PostgreSQL database: --log postgresql://USER@HOST/NAME"
+        )
     for address in addresses:
         if find_store(address).name != "postgresql":
             echo("Nothing to do: only a PostgreSQL database has tables that are made beforehand.")

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.dbos_worker import DbosWorker
     from toolchart.engine.telemetry.live import Telemetry
 
+_MOST = 1_000_000
+"""Of what a limit may be; the queue has a bound of its own, which it does not explain."""
+
 
 @click.command(short_help="Take turns from a queue in PostgreSQL, and run them.")
 @click.argument("spec")
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, _MOST),
     default=16,
     show_default=True,
     metavar="N",
@@ -193,6 +196,6 @@ def _parse_rate(rate: str | None) -> tuple[int, float] | None:
         values = int(count), float(seconds)
     except ValueError:
         values = 0, 0.0
-    if values[0] < 1 or not 0 < values[1] < float("inf"):
+    if not 1 <= values[0] <= _MOST or not 0 < values[1] < float("inf"):
         raise click.UsageError(f"--rate {rate!r} is not of the form N/SECONDS, such as 100/60.")
     return values
