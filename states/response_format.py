@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 
 _HINT = "write {type: json_schema, json_schema: {name: city, schema: {type: object, properties: {...}}}}"
 
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 FORMAT_TYPES = ("text", "json", "json_object", "json_schema")
 """The types of a `response_format` that every host knows, or is asked for in its own way."""
@@ -60,6 +63,12 @@ def require_schema(schema: Any) -> None:
     Raises:
         SpecError: it is none; the path is that inside the schema.
     """
+    from jsonschema_rs import meta
+
+    # It takes no time, but does not look at regular expressions. What it finds, `jsonschema` says in words.
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # it is no JSON
+        if meta.is_valid({**schema, "$schema": _DRAFT}) and "pattern" not in encode_canonical_text(schema):
+            return
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
 

@@ -10,8 +10,10 @@ from toolchart.states.flows.results import RESERVED_FACTS
 
 
 def check_output_schema(schema: Mapping[str, Any] | None) -> None:
-    """Refuse a schema that is not one of an object, whose `required` is no list of names, or that uses the
-    names of counters.
+    """Refuse a schema that is not one of an object, or that uses the names of counters.
+
+    Args:
+        schema: a JSON Schema; None allows any text.
 
     Raises:
         DeclarationProblem: what is wrong.
@@ -23,13 +25,6 @@ def check_output_schema(schema: Mapping[str, Any] | None) -> None:
             "the schema of a result describes an object",
             ("schema",),
             "write {type: object, required: [...], properties: {...}}",
-        )
-    required = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise DeclarationProblem(
-            "`required` of a schema is a list of names of fields",
-            ("schema", "required"),
-            "write required: [NAME, ...]",
         )
     for name in schema.get("properties") or {}:
         if name in RESERVED_FACTS:

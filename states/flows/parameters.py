@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from toolchart.states.content import ContentPart
-from toolchart.states.errors import suggest_name
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.flows.templates import find_slot
 from toolchart.states.flows.times import TIME_HINT, is_time
+from toolchart.states.response_format import require_schema
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -240,11 +241,29 @@ def read_parameters(data: Any, kind: type[Kind], short_form: str = "") -> Kind:
         if key not in keys:
             raise DeclarationProblem(f"unknown parameter {key!r}", (str(key),), suggest_name(str(key), keys))
     try:
-        return msgspec.convert(dict(data), kind)
+        parameters = msgspec.convert(dict(data), kind)
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         keys_of_path = tuple(part for part in path.rstrip("`").replace("[", ".").split(".") if part)
         raise DeclarationProblem(message[:1].lower() + message[1:], keys_of_path) from None
+    for key in ("schema", "form"):
+        _check_schema(getattr(parameters, key, None), key)
+    return parameters
+
+
+def _check_schema(schema: Mapping[str, Any] | None, key: str) -> None:
+    """Refuse what is no JSON Schema.
+
+    Raises:
+        DeclarationProblem: it is none.
+    """
+    if schema is None:
+        return
+    try:
+        require_schema(schema)
+    except SpecError as error:
+        hint = "write JSON Schema: {type: object, required: [...], properties: {...}}"
+        raise DeclarationProblem(error.message, (key, *str(error.path).split(".")[1:]), hint) from None
 
 
 def check_time(parameters: WaitParameters) -> None:

@@ -194,10 +194,19 @@ def test_reducers_that_do_not_fit_are_refused(parameters: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"required": [["sources"]]}, "`required` of a schema is a list of names of fields"),
-        ({"required": 5}, "`required` of a schema is a list of names of fields"),
-        ({"required": "sources"}, "`required` of a schema is a list of names of fields"),
-        ({"properties": ["sources"]}, "the schema of a result describes an object"),
+        (
+            {"required": [["sources"]]},
+            "the schema of the answer is no JSON Schema: ['sources'] is not of type",
+        ),
+        ({"required": 5}, "the schema of the answer is no JSON Schema: 5 is not of type 'array'"),
+        ({"required": "sources"}, "the schema of the answer is no JSON Schema: 'sources' is not of type"),
+        (
+            {"properties": ["sources"]},
+            "the schema of the answer is no JSON Schema: ['sources'] is not of type",
+        ),
+        ({"properties": {"a": {"enum": 5}}}, "5 is not of type 'array'"),
+        ({"properties": {"a": {"pattern": "("}}}, "'(' is not a 'regex'"),
+        ({"type": "array"}, "the schema of a result describes an object"),
     ],
 )
 @pytest.mark.parametrize("reducers", [{}, {"append": {"sources": 3}}, {"add": {"cents": 3}}])
@@ -335,3 +344,28 @@ def test_what_a_bound_cuts_is_counted() -> None:
         {"list": [1], "sum": 10, "other": 10},
         1,
     )
+
+
+@pytest.mark.parametrize(
+    ("effect", "path"),
+    [
+        ({"call_model": {"prompt": "p", "as": "r", "schema": "BAD"}}, "call_model.schema"),
+        ({"call_function": {"function": "f", "as": "r", "schema": "BAD"}}, "call_function.schema"),
+        ({"run_agent": {"chart": "tool_loop", "as": "r", "schema": "BAD"}}, "run_agent.schema"),
+        (
+            {"run_agent": {"chart": "tool_loop", "as": "r", "for_each": "a.b", "schema": "BAD"}},
+            "run_agent.schema",
+        ),
+        ({"ask_person": {"question": "q", "as": "r", "form": "BAD"}}, "ask_person.form"),
+    ],
+)
+def test_what_is_no_schema_is_refused_wherever_it_stands(effect: dict[str, Any], path: str) -> None:
+    """Each kind of effect that declares a schema refuses at load what is none, with the place inside it."""
+    bad = {"type": "object", "properties": {"n": {"minimum": True}}}
+    kind, parameters = next(iter(effect.items()))
+    body = {key: bad if value == "BAD" else value for key, value in parameters.items()}
+    chart, effects = make_research()
+    with pytest.raises(SpecError) as caught:
+        make_chart({**chart, "effects": {**effects, "look": {kind: body}}})
+    assert caught.value.path == f"effects.look.{path}.properties.n.minimum"
+    assert "True is not of type 'number'" in caught.value.message
