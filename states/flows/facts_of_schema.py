@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.events import FAILURE_KINDS
-from toolchart.states.flows.output_schema import check_output_schema
+from toolchart.states.flows.parameters import DeclarationProblem
 from toolchart.states.flows.reducers import Reducers
-from toolchart.states.flows.results import read_result_fact
+from toolchart.states.flows.results import RESERVED_FACTS, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.vocabulary import Fact
 
@@ -102,6 +102,32 @@ def _build_flag(path: str, meaning: str) -> Fact:
     return Fact(
         name=path, type="boolean", meaning=meaning, changes=VALUE_FACTS, read=partial(read_result_fact, path)
     )
+
+
+def check_output_schema(schema: Mapping[str, Any] | None) -> None:
+    """Refuse a schema that is not one of an object, or that uses the names of counters.
+
+    Args:
+        schema: a JSON Schema; None allows any text.
+
+    Raises:
+        DeclarationProblem: what is wrong.
+    """
+    if schema is None:
+        return
+    if schema.get("type") != "object":
+        raise DeclarationProblem(
+            "the schema of a result describes an object",
+            ("schema",),
+            "write {type: object, required: [...], properties: {...}}",
+        )
+    for name in schema.get("properties") or {}:
+        if name in RESERVED_FACTS:
+            raise DeclarationProblem(
+                f"the field {name!r} has the name of a fact that every result has",
+                ("schema", "properties", str(name)),
+                f"these are {', '.join(RESERVED_FACTS)}; choose another name",
+            )
 
 
 def _build_schema_facts(

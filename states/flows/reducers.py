@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.flows.output_schema import check_output_schema
 from toolchart.states.flows.parameters import DeclarationProblem
 
 _NUMBERS = ("integer", "number")
@@ -69,9 +68,8 @@ def declare_reducers(parameters: Any, schema: Mapping[str, Any] | None) -> Reduc
         schema: of the value; None for a text, or for a list of children.
 
     Raises:
-        DeclarationProblem: the schema is none of a result, there is no result, or a field does not fit.
+        DeclarationProblem: there is no result, or a field does not fit.
     """
-    check_output_schema(schema)
     reducers = Reducers(append=parameters.append, add=parameters.add)
     if reducers and not parameters.result:
         key = "append" if reducers.append else "add"
