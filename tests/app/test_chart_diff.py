@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +207,8 @@ def test_what_a_log_says_is_no_markup(run_cli: RunCli, work_dir: Path, old: str)
     [
         (("chart.yaml", "nope"), "'nope' is not a chart, an agent, a file or a conversation"),
         (("chart.yaml", "nope.yaml"), "'nope.yaml' is not a chart, an agent, a file or a conversation"),
+        (("chart.yaml", "pipe"), "pipe: this is no regular file"),
+        (("empty.yaml", "chart.yaml"), "write a mapping with `states` for a chart"),
         (("long", "nope.yaml"), "there is no file 'nope.yaml'"),
         (
             ("long", "short", "--format", "svg"),
@@ -218,8 +221,10 @@ def test_what_a_log_says_is_no_markup(run_cli: RunCli, work_dir: Path, old: str)
         (("chart.yaml", "resilient", "--conversation", "zzz"), "'zzz'"),
     ],
 )
-def test_mistakes(run_cli: RunCli, old: str, words: tuple[str, ...], text: str) -> None:
+def test_mistakes(run_cli: RunCli, work_dir: Path, old: str, words: tuple[str, ...], text: str) -> None:
     """A name that is none, or an option that does not fit, is said; nothing is written."""
+    os.mkfifo(work_dir / "pipe")
+    (work_dir / "empty.yaml").touch()
     result = run_cli("diff", *words)
     assert result.code == 2
     assert text in result.err

@@ -47,9 +47,9 @@ def load_subject(name: str) -> ChartSubject | None:
     path = Path(name)
     is_chart = name in list_shipped_charts()
     if not is_chart and name not in list_shipped_agents():
-        if not path.is_file():
+        if not _is_there(path):
             return None
-        is_chart = "llms" not in read_document(path).data
+        is_chart = _is_chart_file(path)
     if is_chart:
         return ChartSubject(chart=load_chart(name), options={"risky": True})
     spec: AgentSpec = load_spec(name)
@@ -72,7 +72,7 @@ def resolve_chart(name: str) -> Chart | None:
         return load_chart(name)
     if name in list_shipped_agents():
         return load_spec_chart(load_spec(name))
-    return _load_chart_file(Path(name)) if Path(name).is_file() else None
+    return _load_chart_file(Path(name)) if _is_there(Path(name)) else None
 
 
 def suggest_chart(name: str) -> str:
@@ -85,9 +85,22 @@ def suggest_chart(name: str) -> str:
 def _load_chart_file(path: Path) -> Chart:
     from toolchart.specs.loader import load_spec
 
-    if "llms" in read_document(path).data:
-        return load_spec_chart(load_spec(path))
-    return load_chart(str(path))
+    return load_chart(str(path)) if _is_chart_file(path) else load_spec_chart(load_spec(path))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path is one of a file, or of what is refused when it is read: a pipe, a device."""
+    return path.exists() and not path.is_dir()
+
+
+def _is_chart_file(path: Path) -> bool:
+    """Whether a file has a chart alone, and no agent.
+
+    Raises:
+        SpecError: it cannot be read as YAML.
+    """
+    keys = "`states` for a chart, `llms` and `responses` for an agent"
+    return "llms" not in read_document(path, expected_keys=keys).data
 
 
 def find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
