@@ -335,6 +335,20 @@ async def test_an_engine_without_workers_of_its_own_hands_turns_over(address: st
     check_log(address, 2)
 
 
+async def test_who_waits_for_a_withdrawn_message_hears_of_it(address: str) -> None:
+    """Also where no worker is there to say so."""
+    queue = DbosQueue(address, "payer")
+    async with FleetEngine(
+        SPEC, queue, functions=[make_tool(never_pay, approval=True)], log=address
+    ) as fleet:
+        waits = asyncio.create_task(fleet.arun("bill", conversation="a"))
+        await wait_until(lambda: list(fleet.store.list_submissions(["a"])) != [])
+        assert await fleet.client.withdraw("a")
+        with pytest.raises(SpecError, match="its message was cancelled before a worker took it"):
+            await asyncio.wait_for(waits, 30)
+    queue.close()
+
+
 @pytest.mark.parametrize("changes", [{}, CALLING], ids=["tool", "tool of an agent behind a tool"])
 async def test_the_work_of_a_killed_worker_is_handed_on(
     address: str, tmp_path: Path, changes: dict[str, Any]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -18,7 +19,7 @@ from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.performing import LocalHost, list_submitted, perform_stretch
+from toolchart.engine.durable.performing import WITHDRAWN, LocalHost, list_submitted, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,
     Stretch,
@@ -33,7 +34,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Decided
-from toolchart.states.ports import InboxEntry
+from toolchart.states.ports import InboxEntry, RecordBatch
 from toolchart.testing import TurnableClock
 
 TURN = Stretch(conversation="c", key="turn/1", version="v")
@@ -284,6 +285,51 @@ async def test_a_host_gets_no_content() -> None:
         assert (payments, list_types(engine).count("turn_started")) == (["paid"], 1)
         assert rests[0] == rests[1]
         assert "planted" not in encode_stretch(stretch) + encode_rest(rests[0])
+
+
+async def test_a_message_that_waits_can_be_withdrawn() -> None:
+    """A message that no worker has taken is taken back: its stretch fails and says so, its key is refused,
+    and nothing runs. One that its worker has read already, without its lease, is not run either."""
+    payments: list[str] = []
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: payments.append("paid")) as engine:
+        client = DurableClient(engine, host)
+        for name in ("a", "b"):
+            await client.submit("go", key=name)
+        assert (await client.withdraw("a"), await client.withdraw("a")) == (True, False)
+        with pytest.raises(TurnChanged, match="with a message that was cancelled"):
+            await client.submit("go", key="a")
+        first, second = host.stretches
+        read = store.read_submission
+
+        def read_just_before(conversation: str, key: str) -> bytes | None:
+            data = read(conversation, key)
+            store.withdraw_submissions(conversation)
+            return data
+
+        with patch.object(store, "read_submission", read_just_before):
+            assert (await perform_stretch(engine, second)).outcome == "held"
+        for stretch in (first, second):
+            rest = await perform_stretch(engine, stretch)
+            assert (rest.outcome, rest.error) == ("failed", WITHDRAWN)
+        assert (store.is_withdrawn("a", "turn/a"), store.is_withdrawn("b", "turn/b")) == (True, True)
+    assert (payments, list(store.list_conversations()), list(store.list_unfinished())) == ([], [], [])
+
+
+async def test_who_withdraws_waits_for_a_worker_that_begins() -> None:
+    """A worker that holds the conversation takes the message: nothing is withdrawn; its turn has begun."""
+    store = MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        host = RecordingHost()
+        client = DurableClient(engine, host)
+        await client.submit("go", key="c")
+        lease = store.acquire_lease("c", "elsewhere:1", 60)
+        withdrawal = asyncio.create_task(client.withdraw("c"))
+        await asyncio.sleep(0.2)
+        store.release_lease(lease, is_open=False)
+        lease = store.acquire_lease("c", "elsewhere:1", 60)
+        store.append_many([RecordBatch("c", 0, [b"{}"], lease=lease, taken=["turn/c"])])
+        assert await withdrawal is False
 
 
 @pytest.mark.parametrize("option", ["variable", "observer", "dependencies"])
