@@ -250,13 +250,15 @@ def test_rights_that_this_user_may_not_give_are_an_error(run_cli: RunCli, roles:
 
 
 def test_a_role_without_rights_to_the_queue_is_told_what_to_do(run_cli: RunCli, roles: Roles) -> None:
-    """A worker and `submit` name the command that gives the rights, and show nothing of DBOS's own log."""
+    """A worker, `submit` and `serve` name the command that gives the rights, and show nothing of DBOS's
+    own log."""
     assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
     with psycopg.connect(roles.server, autocommit=True) as db:
         db.execute(f"REVOKE ALL ON SCHEMA dbos FROM {roles.bot_name}".encode())
     for words in (
         ("submit", "payer.yaml", "hi", "--dsn", roles.bot),
         ("worker", "payer.yaml", "--dsn", roles.bot),
+        ("serve", "payer.yaml", "--durable", roles.bot),
     ):
         refused = call_command(Path.cwd(), *words)
         assert (refused.returncode, "--role NAME" in refused.stderr) == (2, True), refused.stderr
