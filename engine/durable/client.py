@@ -123,7 +123,11 @@ class DurableClient:
                 "a message that was cancelled" if is_withdrawn else "another message, or with other options",
                 "submit the message under another key",
             )
-        await self._host.start(stretch)
+        try:
+            await self._host.start(stretch)
+        except SpecError:  # no try will ever start it, so its message waits for nobody
+            await asyncio.to_thread(self._engine.store.drop_entries, name, [stretch.key])
+            raise
         return stretch
 
     async def decide(self, conversation: str, decision: Decided) -> Stretch:

@@ -45,12 +45,16 @@ class TemporalConversation:
         client: the connection to the server and its namespace; it belongs to the caller.
         agent: the name of the agent, as its spec has it.
         conversation: its id.
+
+    Raises:
+        SpecError: the id is longer than Temporal takes.
     """
 
     def __init__(self, client: Client, agent: str, conversation: str) -> None:
         self._client = client
         self._agent = agent
         self.id = conversation
+        self._workflow_id = build_workflow_id(agent, conversation)
 
     async def decide(
         self,
@@ -162,7 +166,7 @@ class TemporalConversation:
 
     @property
     def _workflow(self) -> Any:
-        return self._client.get_workflow_handle(build_workflow_id(self._agent, self.id))
+        return self._client.get_workflow_handle(self._workflow_id)
 
     async def _update(self, update: PersonUpdate, update_id: str | None) -> Reception:
         data = msgspec.to_builtins(update)
@@ -172,7 +176,7 @@ class TemporalConversation:
         start = WithStartWorkflowOperation(
             WORKFLOW,
             msgspec.to_builtins(Carried(conversation=self.id)),
-            id=build_workflow_id(self._agent, self.id),
+            id=self._workflow_id,
             task_queue=build_queue_name(self._agent),
             task_timeout=TASK_TIMEOUT,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -199,6 +203,8 @@ class TemporalConversation:
         if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
             return NotFound(self.id)
         cause = error.cause if isinstance(error, WorkflowUpdateFailedError) else None
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return SpecError(f"Temporal does not take this: {error}")
         if not isinstance(cause, ApplicationError):
             return build_error(error)
         match cause.type:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -285,6 +286,36 @@ async def test_a_host_gets_no_content() -> None:
         assert (payments, list_types(engine).count("turn_started")) == (["paid"], 1)
         assert rests[0] == rests[1]
         assert "planted" not in encode_stretch(stretch) + encode_rest(rests[0])
+
+
+LONG_ID = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9_000))
+
+
+@pytest.mark.parametrize("names", [{"conversation": LONG_ID}, {"key": LONG_ID}])
+async def test_an_id_that_is_too_long_is_refused_before_anything_is_kept(names: dict[str, str]) -> None:
+    """No store and no host has to take it: the error says how long it may be, and what to do."""
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        with pytest.raises(SpecError, match="at most 512 characters, and this one has 9,000") as refused:
+            await DurableClient(engine, host).submit("go", **names)
+        assert "use a shorter one" in str(refused.value)
+        with pytest.raises(SpecError, match="at most 512 characters"):
+            await engine.arun("go", conversation=LONG_ID)
+    assert (host.stretches, list(store.list_submissions()), list(store.list_conversations())) == ([], [], [])
+
+
+async def test_a_message_that_its_host_never_takes_is_not_kept() -> None:
+    """Nobody would start its stretch, so the log does not have it either."""
+
+    class RefusingHost(RecordingHost):
+        async def start(self, stretch: Stretch) -> None:
+            raise SpecError("not such a name")
+
+    store = MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        with pytest.raises(SpecError, match="not such a name"):
+            await DurableClient(engine, RefusingHost()).submit("go", key="k")
+    assert list(store.list_submissions()) == []
 
 
 async def test_a_message_that_waits_can_be_withdrawn() -> None:

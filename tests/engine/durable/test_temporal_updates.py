@@ -589,3 +589,15 @@ def test_large_reports_are_cut_to_names_and_numbers() -> None:
     assert fit_waiting(waiting)["approvals"] == [
         {"id": "c", "tool": "pay", "params": None, "conversation": "a"}
     ]
+
+
+@pytest.mark.parametrize("conversation", ["x" * 1_100, "\N{GRINNING FACE}" * 400])
+async def test_an_id_that_temporal_never_takes_is_refused(conversation: str) -> None:
+    """Before the server is asked, for a handle as for a host."""
+    client: Any = AsyncMock()
+    stretch = Stretch(conversation=conversation, key="wake/1", version="v")
+    with pytest.raises(SpecError, match="use a shorter one"):
+        TemporalConversation(client, "payer", conversation)
+    with pytest.raises(SpecError, match="use a shorter one"):
+        await TemporalHost(client, "payer").start(stretch)
+    assert client.mock_calls == []
