@@ -265,6 +265,20 @@ def test_a_role_without_rights_to_the_queue_is_told_what_to_do(run_cli: RunCli, 
         assert len(refused.stderr.splitlines()) == 2, refused.stderr
 
 
+def test_a_role_without_rights_to_the_schema_is_told_which_it_lacks(run_cli: RunCli, roles: Roles) -> None:
+    """The log is there, and the role may not look for it: the error names the schema, and who gives the right.
+    What it names then helps."""
+    upgrade = ("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name)
+    assert run_cli(*upgrade).code == 0
+    with psycopg.connect(roles.server, autocommit=True) as db:
+        db.execute(f"REVOKE ALL ON SCHEMA public FROM PUBLIC, {roles.bot_name}".encode())
+    refused = run_cli("runs", "--log", roles.bot)
+    assert (refused.code, "may not use the schema public" in refused.err) == (2, True), refused.err
+    assert "--role NAME" in refused.err
+    assert run_cli(*upgrade).code == 0
+    assert run_cli("runs", "--log", roles.bot).code == 0
+
+
 def test_a_message_that_waits_for_a_worker_can_be_cancelled(run_cli: RunCli, roles: Roles) -> None:
     """`show` of a conversation that no worker has begun says what it waits for. `cancel` takes its message
     back: a second one says that it is gone, and its key is not used again. A longer id is not meant."""
