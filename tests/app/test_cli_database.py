@@ -266,8 +266,8 @@ def test_a_role_without_rights_to_the_queue_is_told_what_to_do(run_cli: RunCli, 
 
 
 def test_a_role_without_rights_to_the_schema_is_told_which_it_lacks(run_cli: RunCli, roles: Roles) -> None:
-    """The log is there, and the role may not look for it: the error names the schema, and who gives the right.
-    What it names then helps."""
+    """The log is there, and the role may not look for it: the error names the schema, and who gives the
+    right. What it names then helps."""
     upgrade = ("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name)
     assert run_cli(*upgrade).code == 0
     with psycopg.connect(roles.server, autocommit=True) as db:
