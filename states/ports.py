@@ -444,8 +444,20 @@ class Store(RecordReader, Protocol):
         """The message under a key: empty where it was taken, None where there is none."""
         ...
 
-    def list_submissions(self) -> Iterable[InboxEntry]:
-        """The messages of all conversations that no worker has taken."""
+    def list_submissions(self, conversations: Sequence[str] | None = None) -> Iterable[InboxEntry]:
+        """The messages of all conversations, or of these, that no worker has taken."""
+        ...
+
+    def withdraw_submissions(self, conversation: str) -> int:
+        """Take the messages of a conversation back that no worker has taken; how many there were.
+
+        Raises:
+            LogConflict: a worker holds the conversation, or has just taken it.
+        """
+        ...
+
+    def is_withdrawn(self, conversation: str, key: str) -> bool:
+        """Whether the message under a key was withdrawn."""
         ...
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:

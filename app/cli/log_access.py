@@ -16,7 +16,7 @@ from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import LogDamaged, NotFound, SpecError, ToolchartError
-from toolchart.states.ports import Store
+from toolchart.states.ports import SUBMISSION_KEY, Store
 
 _MAX_NAMES = 8
 """Number of conversations that an error message lists."""
@@ -82,10 +82,18 @@ def find_conversation(store: Store, prefix: str) -> str:
 
     Raises:
         NotFound: no conversation matches; the hint names the nearest.
-        SpecError: several do; the hint lists them.
+        SpecError: several do; the hint lists them. Or it has not begun: its message waits for a worker.
     """
     if prefix and store.read_last_line(prefix) is not None:
         return prefix
+    if waits_for_worker(store, prefix):
+        raise SpecError(
+            f"conversation {prefix!r} has not begun: its message waits in the queue for a worker",
+            hint=f"begin a worker: toolchart worker SPEC --dsn ADDRESS\n"
+            f"  or take the message back: {format_command('cancel', prefix)}",
+        )
+    if store.is_withdrawn(prefix, f"{SUBMISSION_KEY}{prefix}"):
+        raise NotFound(prefix, hint="its message was cancelled before a worker took it")
     matches = drop_children(store.find_names(prefix) if prefix else [])
     if len(matches) == 1:
         return matches[0]
@@ -96,6 +104,11 @@ def find_conversation(store: Store, prefix: str) -> str:
     close = get_close_matches(prefix, list(store.list_conversations()), n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"list them with: {format_command('runs')}"
     raise NotFound(prefix, hint=hint)
+
+
+def waits_for_worker(store: Store, conversation: str) -> bool:
+    """Whether a message of a conversation with this very id waits for a worker."""
+    return any(True for _ in store.list_submissions([conversation]))
 
 
 def drop_children(names: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ Pages of existing front ends show `error` in some places and `message` in others
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.errors import (
     DurableHostUnavailable,
@@ -26,6 +27,8 @@ from toolchart.states.errors import (
     SpecError,
     ToolchartError,
 )
+
+log = logging.getLogger("toolchart.server")
 
 
 class Refusal(Exception):
@@ -115,9 +118,24 @@ def describe_error(error: Exception) -> tuple[int, dict[str, str], dict[str, Any
         case HTTPException():
             return error.status_code, dict(error.headers or {}), _describe_text(str(error.detail))
         case ToolchartError():
-            return find_status(error), {}, _describe_text(str(error))
+            return find_status(error), {}, _describe_text(describe_for_client(error))
         case _:
             return 500, {}, _describe_text("internal error")
+
+
+def describe_for_client(error: Exception) -> str:
+    """What a client reads of an error.
+
+    Of a log or a queue that cannot be used it is what stands before the first colon: what follows is another
+    program's text, and has the address and the user of the database. It goes to the log of the process.
+    """
+    text = str(error)
+    if not isinstance(error, LogUnavailable | DurableHostUnavailable):
+        return text
+    words = text.partition("\n")[0].partition(": ")[0]
+    if words != text:
+        log.warning("%s", strike_secrets(text))
+    return words
 
 
 def _describe_text(text: str) -> dict[str, Any]:

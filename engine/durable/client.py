@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 
-from toolchart.engine.durable.performing import find_place
+from toolchart.engine.durable.performing import find_place, withdraw_messages
 from toolchart.engine.durable.stretches import (
     LAST_PRIORITY,
     NORMAL_PRIORITY,
@@ -116,12 +117,17 @@ class DurableClient:
         # with its key, or by the next worker on Temporal.
         is_same = await self._engine.leases.submit(name, stretch.key, digest, msgspec.json.encode(submission))
         if not is_same:
+            is_withdrawn = self._engine.store.is_withdrawn(name, stretch.key)
             raise TurnChanged(
                 f"the key {key!r} was used",
-                "another message, or with other options",
-                "submit another message under another key",
+                "a message that was cancelled" if is_withdrawn else "another message, or with other options",
+                "submit the message under another key",
             )
-        await self._host.start(stretch)
+        try:
+            await self._host.start(stretch)
+        except SpecError:  # no try will ever start it, so its message waits for nobody
+            await asyncio.to_thread(self._engine.store.drop_entries, name, [stretch.key])
+            raise
         return stretch
 
     async def decide(self, conversation: str, decision: Decided) -> Stretch:
@@ -168,6 +174,17 @@ class DurableClient:
         """
         event = Cancelled(reason=reason, author=author or "")
         return await self.wake(await self._engine.conversation(conversation).apost(event))
+
+    async def withdraw(self, conversation: str) -> bool:
+        """Take back the messages of a conversation that wait for a worker; whether there were any.
+
+        None of them runs later. Where a worker takes one at this moment, its turn has begun when this returns
+        false: `cancel` stops it.
+
+        Raises:
+            LogConflict: a worker holds the conversation, and begins no turn.
+        """
+        return await asyncio.to_thread(withdraw_messages, self._engine.store, conversation)
 
     async def resume(self, conversation: str) -> Stretch:
         """As `wake`; a parked conversation is tried once more.

@@ -44,6 +44,8 @@ _CONNECT_TIMEOUT_S = 10
 MOST_COUNTED = 1000
 """Stretches that are counted; a number beyond it tells nobody more."""
 
+_USE_TABLES = "SELECT 1 FROM dbos.workflow_status WHERE false FOR UPDATE"
+
 _STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
 """Of a workflow that runs, or will."""
 
@@ -59,7 +61,8 @@ class DbosQueue:
 
     Raises:
         SpecError: the address is no PostgreSQL database, or breaks its form.
-        DurableHostUnavailable: the database cannot be reached, or no worker has prepared it yet.
+        DurableHostUnavailable: the database cannot be reached, has no tables of DBOS, or this role may not
+            use them.
     """
 
     def __init__(
@@ -90,9 +93,15 @@ class DbosQueue:
         try:
             with nullcontext() if retries else silence_dbos():
                 self._client = self._call(connect)
+            self._call(self._check_rights)
         except BaseException:
             self._close_connections()
             raise
+
+    def _check_rights(self) -> None:
+        """Read no row for an update: the server refuses whoever may not use the tables, or cannot write."""
+        with self._connections.connect() as db:
+            db.exec_driver_sql(_USE_TABLES)
 
     def _call(self, work: Callable[[], Value]) -> Value:
         return _call(work, self._address)

@@ -218,6 +218,8 @@ class DbosWorker:
         except Exception as error:
             DBOS.destroy(destroy_registry=True)
             connections.dispose()
+            if isinstance(error, DurableHostUnavailable):
+                raise
             if isinstance(error, dbos_errors.DBOSInitializationError):
                 raise DurableHostUnavailable(
                     "the tables of the queue are missing, or older than DBOS needs them\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import msgspec
 
@@ -20,6 +21,9 @@ from toolchart.states.ports import Store
 from toolchart.workers.error_text import describe_error
 
 log = logging.getLogger("toolchart.engine")
+
+
+WITHDRAWN = "its message was cancelled before a worker took it"
 
 
 class _Refused(SpecError):
@@ -73,6 +77,8 @@ async def _go_on(engine: Engine, stretch: Stretch) -> Turn | None:
     data = engine.store.read_submission(stretch.conversation, stretch.key) if stretch.has_message else b""
     if data is None:
         raise _Refused("its message is not in the log any more: the conversation was deleted")
+    if not data and stretch.has_message and engine.store.is_withdrawn(stretch.conversation, stretch.key):
+        raise _Refused(WITHDRAWN)
     if data:
         _require_no_other_turn(engine, stretch)
         if _has_only_losses(engine, stretch):
@@ -206,6 +212,29 @@ def list_submitted(store: Store, version: str | None = None) -> list[Stretch]:
         if version in (None, stretch.version):
             stretches.append(stretch)
     return stretches
+
+
+_LONGEST_TAKING_S, _LOOK_S = 10.0, 0.1
+"""Seconds that a worker which holds a conversation may need until its turn begins, and between two looks."""
+
+
+def withdraw_messages(store: Store, conversation: str) -> bool:
+    """Take back the messages of a conversation that no worker has taken; whether there were any; blocking.
+
+    Where a worker takes one at this moment, this waits until its turn has begun.
+
+    Raises:
+        LogConflict: a worker holds the conversation for long, and does not take it.
+        LogUnavailable: the log cannot be written.
+    """
+    deadline = time.monotonic() + _LONGEST_TAKING_S
+    while True:
+        try:
+            return store.withdraw_submissions(conversation) > 0
+        except LogConflict:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
 
 
 # -- the host in process -------------------------------------------------------------------------

@@ -31,6 +31,25 @@ _SUBMISSION_LOOKS = 10
 """At every look of so many it looks for messages that nobody has taken: it reads all of them then."""
 
 
+class LookWarnings:
+    """Warns of a fault when a look finds it first, and again when its reason is another one."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}
+        self._now: dict[str, str] = {}
+        """The reasons of the faults that the look before and this one found, by what they are about."""
+
+    def begin_look(self) -> None:
+        """Forget what the look before did not find any more."""
+        self._before, self._now = self._now, {}
+
+    def note(self, subject: str, error: Exception) -> None:
+        """Warn of a fault, unless the look before found the same."""
+        self._now[subject] = reason = str(error)
+        if self._before.get(subject) != reason:
+            log.warning("%s: %s", subject, reason)
+
+
 class Supervisor:
     """Looks after the workers of one agent.
 
@@ -56,6 +75,7 @@ class Supervisor:
         self._find_place = find_place
         self._started: set[str] = set()
         """Ids of the stretches that it has started for what is unfinished now."""
+        self._warnings = LookWarnings()
         self._looks = 0
         self._submitted: list[Stretch] = []
         """Those of the messages that no worker had taken at the last look for them."""
@@ -66,15 +86,16 @@ class Supervisor:
             try:
                 await self.look()
             except Exception as error:  # the database may be gone for a while
-                log.warning("the supervisor could not look: %s", error)
+                self._warnings.note("the supervisor could not look", error)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look once.
+        """Look once. A stretch that cannot be started is tried again at the next look.
 
         Raises:
             DurableHostUnavailable, LogUnavailable, psycopg.Error: the database cannot be reached.
         """
+        self._warnings.begin_look()
         for name, ids in (await asyncio.to_thread(self._find_orphans)).items():
             log.warning("executor %s has died: %d stretches are handed on", name, len(ids))
             await asyncio.to_thread(self._queue.requeue, ids)
@@ -86,19 +107,17 @@ class Supervisor:
         stretches += self._submitted
         new = [stretch for stretch in stretches if stretch.id not in self._started]
         self._started.intersection_update(stretch.id for stretch in stretches)
-        faults = [fault for stretch in new if (fault := await self._start(stretch)) is not None]
-        if faults:
-            raise faults[0]
+        for stretch in new:
+            await self._start(stretch)
 
-    async def _start(self, stretch: Stretch) -> DurableHostUnavailable | None:
-        """Start a stretch; the fault where it could not be: the next look tries it again, and one that the
-        queue never takes holds up none of the others."""
+    async def _start(self, stretch: Stretch) -> None:
+        """Start a stretch; one that the queue never takes holds up none of the others."""
         try:
             await self._queue.start(stretch)
         except DurableHostUnavailable as error:
-            return error
-        self._started.add(stretch.id)
-        return None
+            self._warnings.note(f"conversation {stretch.conversation}: its stretch was not started", error)
+        else:
+            self._started.add(stretch.id)
 
     def _find_orphans(self) -> dict[str, list[str]]:
         """The stretches that dead executors have begun, by executor."""
@@ -120,7 +139,7 @@ class Supervisor:
                 if place.version:
                     stretches.append(self._build_stretch(name, place))
             except ToolchartError as error:
-                log.warning("conversation %s: %s", name, error)
+                self._warnings.note(f"conversation {name}", error)
         return stretches
 
     def _build_stretch(self, conversation: str, place: QueuePlace) -> Stretch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -14,10 +15,11 @@ from toolchart.engine.durable.temporal_reports import (
     Decision,
     PersonUpdate,
     Reception,
-    decode_update,
+    encode_update,
 )
 from toolchart.engine.durable.temporal_worker import build_error, build_queue_name, build_workflow_id
 from toolchart.engine.durable.temporal_workflow import TASK_TIMEOUT, WAITING, WORKFLOW, Carried
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import IllegalEvent, NotFound, SpecError, ToolchartError, format_install
 
 try:
@@ -45,12 +47,16 @@ class TemporalConversation:
         client: the connection to the server and its namespace; it belongs to the caller.
         agent: the name of the agent, as its spec has it.
         conversation: its id.
+
+    Raises:
+        SpecError: the id is longer than Temporal takes.
     """
 
     def __init__(self, client: Client, agent: str, conversation: str) -> None:
         self._client = client
         self._agent = agent
         self.id = conversation
+        self._workflow_id = build_workflow_id(agent, conversation)
 
     async def decide(
         self,
@@ -66,7 +72,8 @@ class TemporalConversation:
 
         Args:
             arguments: new arguments, if the approval changes them.
-            update_id: an update that is sent again with its id is taken once.
+            update_id: an update that is sent again with its id is taken once; with another content it is
+                another update.
 
         Returns:
             What became of it, when it is durable in the inbox of the log.
@@ -79,11 +86,7 @@ class TemporalConversation:
         """
         return await self._update(
             Decision(
-                call_id=call_id,
-                approved=approved,
-                reason=reason,
-                by=by,
-                arguments=None if arguments is None else dict(arguments),
+                call_id=call_id, approved=approved, reason=reason, by=by, arguments=_copy_fields(arguments)
             ),
             update_id,
         )
@@ -110,7 +113,7 @@ class TemporalConversation:
             IllegalEvent: no question waits for it, or it has its answer.
             NotFound, SpecError, DurableHostUnavailable: as by `decide`.
         """
-        return await self._update(Answer(content=dict(content), question=question, by=by), update_id)
+        return await self._update(Answer(content=_copy_fields(content), question=question, by=by), update_id)
 
     async def cancel(
         self, reason: str | None = None, *, author: str | None = None, update_id: str | None = None
@@ -162,17 +165,16 @@ class TemporalConversation:
 
     @property
     def _workflow(self) -> Any:
-        return self._client.get_workflow_handle(build_workflow_id(self._agent, self.id))
+        return self._client.get_workflow_handle(self._workflow_id)
 
     async def _update(self, update: PersonUpdate, update_id: str | None) -> Reception:
-        data = msgspec.to_builtins(update)
-        decode_update(data, type(update))  # refused here, it starts no workflow
+        data = encode_update(update)  # refused here, it starts no workflow
         # The workflow may have ended, and the conversation may wait all the same: it was terminated, or kept
         # open for its time. So the update starts one where there is none, which then asks the log.
         start = WithStartWorkflowOperation(
             WORKFLOW,
             msgspec.to_builtins(Carried(conversation=self.id)),
-            id=build_workflow_id(self._agent, self.id),
+            id=self._workflow_id,
             task_queue=build_queue_name(self._agent),
             task_timeout=TASK_TIMEOUT,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -182,7 +184,7 @@ class TemporalConversation:
                 str(type(update).__struct_config__.tag),
                 data,
                 start_workflow_operation=start,
-                id=update_id,
+                id=_name_update(update_id, data),
                 result_type=dict,
             )
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
@@ -199,6 +201,8 @@ class TemporalConversation:
         if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
             return NotFound(self.id)
         cause = error.cause if isinstance(error, WorkflowUpdateFailedError) else None
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return SpecError(f"Temporal does not take this: {error}")
         if not isinstance(cause, ApplicationError):
             return build_error(error)
         match cause.type:
@@ -210,3 +214,17 @@ class TemporalConversation:
                 return build_error(cause)
             case _:
                 return SpecError(cause.message)
+
+
+def _copy_fields(fields: Any) -> Any:
+    """Fields as a dict; what is none as it is, so that it is refused with the place where it stands."""
+    return dict(fields) if isinstance(fields, Mapping) else fields
+
+
+def _name_update(update_id: str | None, data: Any) -> str | None:
+    """The id of an update for Temporal; None for one of Temporal's own.
+
+    Temporal answers a second update of one id with what it answered the first, whatever the second says.
+    So a digest of what it says is a part of the id.
+    """
+    return f"{update_id}/{sha256(encode_canonical(data)).hexdigest()[:16]}" if update_id else None

@@ -156,6 +156,24 @@ PersonUpdate = Decision | Answer | Cancellation
 UpdateOf = TypeVar("UpdateOf", bound=PersonUpdate)
 
 
+def encode_update(update: PersonUpdate) -> dict[str, Any]:
+    """The argument of an update, as JSON has it.
+
+    Raises:
+        SpecError: it has none; says which field is wrong, or what JSON has no value for.
+    """
+    try:
+        data = msgspec.to_builtins(update)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _build_form_error(type(update), error) from None
+    decode_update(data, type(update))
+    return data
+
+
+def _build_form_error(kind: type[PersonUpdate], error: Exception) -> SpecError:
+    return SpecError(f"this is no argument of the update {kind.__struct_config__.tag!r}: {error}")
+
+
 def decode_update(data: Any, kind: type[UpdateOf]) -> UpdateOf:
     """An update from the JSON of its argument.
 
@@ -172,9 +190,7 @@ def decode_update(data: Any, kind: type[UpdateOf]) -> UpdateOf:
     except UnicodeEncodeError:
         raise SpecError("a text of the update has half of a surrogate pair, which is no character") from None
     except msgspec.ValidationError as error:
-        raise SpecError(
-            f"this is no argument of the update {kind.__struct_config__.tag!r}: {error}"
-        ) from None
+        raise _build_form_error(kind, error) from None
     texts = [getattr(update, name, None) or "" for name in ("call_id", "reason", "by", "author", "question")]
     if len(max(texts, key=len)) > _LONGEST_TEXT:
         raise SpecError(f"a text of the update has more than {_LONGEST_TEXT} characters")

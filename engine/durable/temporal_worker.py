@@ -26,6 +26,7 @@ from toolchart.engine.durable.temporal_reports import (
     fit_result,
     fit_waiting,
 )
+from toolchart.engine.log.conversation_ids import SHORTER, require_id_length
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.reading.waiting import Waiting, read_waiting
 from toolchart.engine.runtime.engine import GRACE_S, Engine
@@ -75,8 +76,26 @@ def build_queue_name(agent: str) -> str:
 
 
 def build_workflow_id(agent: str, conversation: str) -> str:
-    """The id of the workflow of a conversation."""
-    return f"{agent}/{conversation}"
+    """The id of the workflow of a conversation.
+
+    Raises:
+        SpecError: Temporal takes none that is so long.
+    """
+    require_id_length(conversation)
+    name = f"{agent}/{conversation}"
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > _MOST_ID_BYTES:
+        raise SpecError(
+            f"the name of the agent and the id of the conversation have {size:,} bytes, "
+            f"and Temporal takes {_MOST_ID_BYTES:,}",
+            path="conversation",
+            hint=SHORTER,
+        )
+    return name
+
+
+_MOST_ID_BYTES = 1000
+"""Of the id of a workflow. Source: `limit.maxIDLength` of Temporal's server."""
 
 
 class TemporalHost:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
+from toolchart.engine.log.conversation_ids import require_id_length
 from toolchart.engine.log.family import KnownForks, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
@@ -321,8 +322,9 @@ class Engine:
 
         Raises:
             NotFound: the conversation has another owner.
-            SpecError: it has other tags, or the key of the message is none.
+            SpecError: its id is too long, it has other tags, or the key of the message is none.
         """
+        require_id_length(name)
         author, key = options.get("author") or "", options.get("key") or ""
         require_key(key)
         heading = read_heading_options(options)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
+from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH, SHORTER
 from toolchart.engine.log.family import Heading
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions
 from toolchart.states.content import add_text
@@ -150,7 +150,7 @@ def require_key(key: str) -> None:
         SpecError: it is no text, or too long.
     """
     if not isinstance(key, str) or len(key) > MAX_ID_LENGTH:
-        raise SpecError(f"the key of a message is a text of at most {MAX_ID_LENGTH} characters")
+        raise SpecError(f"the key of a message is a text of at most {MAX_ID_LENGTH} characters", hint=SHORTER)
 
 
 async def complete_message(item: Item) -> Item:

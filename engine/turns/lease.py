@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from toolchart.engine.event_loops import Signal
-from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
+from toolchart.engine.log.conversation_ids import require_id_length
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.conversations import build_running_turn_error
@@ -116,8 +116,7 @@ class Leases:
             LeaseLost: another worker has taken it meanwhile.
             SpecError: a turn of it runs in this engine, or its id is too long or no text.
         """
-        if not isinstance(conversation, str) or len(conversation) > MAX_ID_LENGTH:
-            raise SpecError(f"the id of a conversation is a text of at most {MAX_ID_LENGTH} characters")
+        require_id_length(conversation)
         while conversation in self._claimed or conversation in self._held:
             if await self.find_running(conversation):
                 raise build_running_turn_error(conversation)

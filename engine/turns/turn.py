@@ -142,6 +142,7 @@ class Turns:
 
     async def _give(self, driver: Driver, item: Item) -> Step:
         event, desk = item.event, driver.dependencies.decisions
+        self._require_waiting(item)
         if item.entry and isinstance(event, Decided) and desk is not None:
             event = desk.receive_decision(event, item.conversation, driver.snapshot)
         if item.entry and isinstance(event, Answered):
@@ -242,6 +243,7 @@ class Turns:
                 result = self.build_result(said.snapshot, root, item.hooks)
             hold.note(self.describe(root))
             return result
+        self._require_waiting(item)
         if item.follows is not None:
             # Asked under the lease: nobody appends between this look and the first record of the turn.
             newest = self._store.read_last_line(root)
@@ -279,6 +281,15 @@ class Turns:
         result = await self.run(driver, hold, item.hooks, started)
         hold.note(result, driver)
         return result
+
+    def _require_waiting(self, item: Item) -> None:
+        """Check, under the lease, that a message for workers still waits for one.
+
+        Raises:
+            LogConflict: it was withdrawn since this worker read it, or another one has taken it.
+        """
+        if item.submission and not self._store.read_submission(item.conversation, item.submission):
+            raise LogConflict(f"conversation {item.conversation}: its message does not wait any more")
 
     def find_said(self, conversation: str, event: Event) -> ReplayedConversation | None:
         """A conversation as its turn left it that has a message with this key; None where none has.

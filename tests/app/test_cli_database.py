@@ -250,17 +250,55 @@ def test_rights_that_this_user_may_not_give_are_an_error(run_cli: RunCli, roles:
 
 
 def test_a_role_without_rights_to_the_queue_is_told_what_to_do(run_cli: RunCli, roles: Roles) -> None:
-    """A worker and `submit` name the command that gives the rights, and show nothing of DBOS's own log."""
+    """A worker, `submit` and `serve` name the command that gives the rights, and show nothing of DBOS's
+    own log."""
     assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
     with psycopg.connect(roles.server, autocommit=True) as db:
         db.execute(f"REVOKE ALL ON SCHEMA dbos FROM {roles.bot_name}".encode())
     for words in (
         ("submit", "payer.yaml", "hi", "--dsn", roles.bot),
         ("worker", "payer.yaml", "--dsn", roles.bot),
+        ("serve", "payer.yaml", "--durable", roles.bot),
     ):
         refused = call_command(Path.cwd(), *words)
         assert (refused.returncode, "--role NAME" in refused.stderr) == (2, True), refused.stderr
         assert len(refused.stderr.splitlines()) == 2, refused.stderr
+
+
+def test_a_role_without_rights_to_the_schema_is_told_which_it_lacks(run_cli: RunCli, roles: Roles) -> None:
+    """The log is there, and the role may not look for it: the error names the schema, and who gives the
+    right. What it names then helps."""
+    upgrade = ("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name)
+    assert run_cli(*upgrade).code == 0
+    with psycopg.connect(roles.server, autocommit=True) as db:
+        db.execute(f"REVOKE ALL ON SCHEMA public FROM PUBLIC, {roles.bot_name}".encode())
+    refused = run_cli("runs", "--log", roles.bot)
+    assert (refused.code, "may not use the schema public" in refused.err) == (2, True), refused.err
+    assert "--role NAME" in refused.err
+    assert run_cli(*upgrade).code == 0
+    assert run_cli("runs", "--log", roles.bot).code == 0
+
+
+def test_a_message_that_waits_for_a_worker_can_be_cancelled(run_cli: RunCli, roles: Roles) -> None:
+    """`show` of a conversation that no worker has begun says what it waits for. `cancel` takes its message
+    back: a second one says that it is gone, and its key is not used again. A longer id is not meant."""
+    assert run_cli("database", "upgrade", "--log", roles.owner, "--role", roles.bot_name).code == 0
+    assert run_cli("run", "payer.yaml", "hi", "--log", roles.bot, "--conversation", "q21").code == 0
+    assert run_cli("submit", "payer.yaml", "hi", "--dsn", roles.bot, "--key", "q2").out == "q2\n"
+    shown = run_cli("show", "q2", "--log", roles.bot)
+    assert (shown.code, "waits in the queue for a worker" in shown.err) == (2, True), shown.err
+    assert f"toolchart cancel q2 --log '{roles.bot}'" in shown.err
+    cancelled = run_cli("cancel", "q2", "--log", roles.bot)
+    assert (cancelled.code, cancelled.out) == (0, "q2: cancelled\n"), cancelled.err
+    for words in (("cancel", "q2"), ("show", "q2")):
+        gone = run_cli(*words, "--log", roles.bot)
+        assert (gone.code, "was cancelled before a worker took it" in gone.err) == (2, True), gone.err
+    again = run_cli("submit", "payer.yaml", "hi", "--dsn", roles.bot, "--key", "q2")
+    assert (again.code, "a message that was cancelled" in again.err) == (2, True), again.err
+    with run_process(Path.cwd(), "worker", "payer.yaml", "--dsn", roles.bot):
+        assert run_cli("submit", "payer.yaml", "hi", "--dsn", roles.bot, "--key", "q3").code == 0
+        wait_for_state(roles.bot, "q3", "finished")
+    assert run_cli("show", "q2", "--log", roles.bot).code == 2
 
 
 @pytest.mark.parametrize("password", ["sec#ret", "sec?ret", "sec[ret", "sec]ret"])

@@ -21,6 +21,7 @@ OWN = {
     "engine/durable/stretches.py": dict.fromkeys(
         ("decode_rest", "decode_stretch", "decode_submission"), "rows of our own queue"
     ),
+    "engine/durable/temporal_reports.py": {"_measure": "what was written a moment before"},
     "engine/log/continuation/checkpoint.py": {"": RECORDS},
     "engine/log/family.py": {"": RECORDS},
     "engine/log/record.py": {"": RECORDS},

@@ -338,6 +338,30 @@ class StoreConformance:
         assert list(store.list_submissions()) == []
         assert [store.read_submission("c", key) for key in ("turn/a", "turn/d", "turn/none")] == [None] * 3
 
+    def test_a_submission_is_withdrawn_or_taken(self, open_log: Callable[..., StoreBase]) -> None:
+        """A message that was withdrawn becomes no record and no entry, and stays known as withdrawn. A worker
+        that holds the conversation keeps its messages; one whose lease has expired appends nothing."""
+        store = open_log()
+        lines = build_lines(1)
+        assert store.withdraw_submissions("c") == 0
+        store.submit("c", "turn/a", "digest", b"said")
+        store.submit("d", "turn/a", "digest", b"said")
+        lease = store.acquire_lease("c", _ALIVE, LONG_S)
+        with pytest.raises(LeaseHeld):
+            store.withdraw_submissions("c")
+        store.renew_leases([lease], -LONG_S)
+        assert store.withdraw_submissions("c") == 1
+        (fault,) = store.append_many([RecordBatch("c", 0, lines, lease=lease, taken=["turn/a"])])
+        assert isinstance(fault, LeaseLost)
+        assert (store.post("c", "key", b"said", ["turn/a"]), list(store.read_inbox(["c"]))) == (False, [])
+        store.drop_entries("c", ["turn/a"])
+        assert (store.read_submission("c", "turn/a"), store.is_withdrawn("c", "turn/a")) == (b"", True)
+        assert store.submit("c", "turn/a", "digest", b"said") is False
+        assert list(store.list_unfinished()) == []
+        assert [entry.conversation for entry in store.list_submissions()] == ["d"]
+        assert (list(store.list_submissions(["c"])), store.withdraw_submissions("c")) == ([], 0)
+        assert (store.is_withdrawn("d", "turn/a"), store.is_withdrawn("none", "turn/a")) == (False, False)
+
     # -- leases ----------------------------------------------------------------------------------------
 
     def test_one_worker_holds_a_conversation(self, open_log: Callable[..., StoreBase]) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.ag_ui.run_events import RunEvents
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import Refusal, describe_for_client
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup, require_role
 from toolchart.app.server.event_stream import stream_answer
@@ -243,5 +243,5 @@ async def _stream_run(pieces: Pieces, events: RunEvents) -> AsyncGenerator[Serve
                     yield ServerEvent(data=event, is_failure=event["type"] == "RUN_ERROR")
     except (Refusal, ToolchartError) as error:
         code = error.details.get("code") if isinstance(error, Refusal) else None
-        for event in events.fail(str(error), code or "error"):
+        for event in events.fail(describe_for_client(error), code or "error"):
             yield ServerEvent(data=event, is_failure=event["type"] == "RUN_ERROR")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolchart.app.server.access.rates import Slots
-from toolchart.app.server.answers import Refusal, find_status
+from toolchart.app.server.answers import Refusal, describe_for_client, find_status
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.engine import Engine
@@ -166,7 +166,7 @@ class LiveTurns:
             message = strike_secrets(str(error))
             if not isinstance(error, SpecError) and find_status(error) >= 500:
                 log.warning("conversation %s: %s", conversation, message)
-            self._feeds.publish_fault(conversation, message)
+            self._feeds.publish_fault(conversation, strike_secrets(describe_for_client(error)))
             raise
         except Exception as error:
             log.error("conversation %s: %s", conversation, type(error).__name__, exc_info=error)

@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolchart import __version__
 from toolchart.app.server.access.tokens import Access
-from toolchart.app.server.answers import Refusal, find_status
+from toolchart.app.server.answers import Refusal, describe_for_client, find_status
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.mcp_server.forms import build_input_requests
 from toolchart.app.server.mcp_server.results import OUTPUT_SCHEMA, build_call_result, build_failure
@@ -311,7 +311,7 @@ class _Calls:
         except LogUnavailable as error:
             raise _make_log_error(error) from None
         except (Refusal, ToolchartError) as error:
-            return build_failure(str(error))
+            return build_failure(describe_for_client(error))
 
     async def _run_handler(
         self, context: _Context, params: types.CallToolRequestParams, model: ServedModel, access: Access
@@ -409,13 +409,15 @@ class _Errors:
         if isinstance(error, LogUnavailable):
             raise _make_log_error(error) from None
         if isinstance(error, Refusal | ToolchartError):
-            raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+            raise MCPError(code=types.INVALID_PARAMS, message=describe_for_client(error)) from None
 
 
 def _make_log_error(error: LogUnavailable) -> MCPError:
     """The error of a log that cannot be used: neither the request nor the model is at fault. Its data has the
     status that other endpoints answer with."""
-    return MCPError(code=types.INTERNAL_ERROR, message=str(error), data={"status": find_status(error)})
+    return MCPError(
+        code=types.INTERNAL_ERROR, message=describe_for_client(error), data={"status": find_status(error)}
+    )
 
 
 def _read_arguments(arguments: dict[str, Any]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.access.tokens import Access
-from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.answers import JsonAnswer, Refusal, describe_for_client
 from toolchart.app.server.bodies import read_form_with_others
 from toolchart.app.server.conversations.deletion import delete_family
 from toolchart.app.server.endpoints import RouteGroup
@@ -393,7 +393,7 @@ async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGen
                 for event in builder.take(piece):
                     yield _make_event(event)
     except (Refusal, ToolchartError) as error:
-        for event in builder.fail(str(error)):
+        for event in builder.fail(describe_for_client(error)):
             yield _make_event(event)
     yield ServerEvent(data="[DONE]")
 

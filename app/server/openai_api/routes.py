@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.answers import JsonAnswer, Refusal, describe_for_client
 from toolchart.app.server.bodies import read_form_with_others
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
@@ -270,7 +270,7 @@ async def stream_completion(
     except Refusal as refusal:
         yield ServerEvent(data=shape_refusal(refusal), is_failure=True)
     except ToolchartError as error:
-        content = {"message": str(error), "type": "server_error", "param": None, "code": None}
+        content = {"message": describe_for_client(error), "type": "server_error", "param": None, "code": None}
         yield ServerEvent(data={"error": content}, is_failure=True)
     yield ServerEvent(data="[DONE]")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.performing import WITHDRAWN
 from toolchart.engine.durable.stretches import (
     FollowedHost,
     Rest,
@@ -268,10 +269,19 @@ class FleetEngine(Engine):
         try:
             # In this order: what the stretch has written is in the log when its end is seen.
             rest = await self._host.find_rest(stretch)
-            return rest, await asyncio.to_thread(follower.read_new_steps)
+            steps = await asyncio.to_thread(follower.read_new_steps)
+            if rest is None and not steps and await self._is_withdrawn(stretch):
+                rest = Rest(outcome="failed", error=WITHDRAWN)
+            return rest, steps
         except (DurableHostUnavailable, LogUnavailable) as error:
             log.warning("conversation %s is not followed now: %s", stretch.conversation, error)
             return None, []
+
+    async def _is_withdrawn(self, stretch: Stretch) -> bool:
+        """Whether somebody took back the message of a stretch: no worker need be there to say so."""
+        if not stretch.has_message:
+            return False
+        return await asyncio.to_thread(self.store.is_withdrawn, stretch.conversation, stretch.key)
 
 
 class FleetRuns(SingleRuns):

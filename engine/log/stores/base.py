@@ -10,7 +10,7 @@ and deleting.
 | the lease of a conversation | `lease` | empty | `TOKEN WORKER`, a line end, and the lease as JSON |
 | an entry of its inbox | `inbox` | the entry's idempotency key | the entry; empty when it was taken |
 | a message for a worker | `submission` | `turn/` and the idempotency key | its digest, a line end, and the
-message with its options; the digest alone when it was taken |
+message with its options; the digest alone when it was taken, with a mark when it was withdrawn |
 | a checkpoint | `checkpoint` | number of its record, with 12 digits | the checkpoint |
 | the totals of a turn | `turn` | the same of the record that ended it | the totals |
 
@@ -579,6 +579,12 @@ class StoreBase(ABC):
         """
         entry = ValueWrite(conversation, INBOX, key, data, is_listed=True)
         check = ValueCheck(conversation, INBOX, key, None)
+        for taken_key in taken:
+            submission = self.read_value(conversation, SUBMISSION, taken_key)
+            if submission and not _split_submission(submission)[1]:
+                return False  # it was an entry before, or was withdrawn
+            if submission:  # nobody takes or withdraws it meanwhile
+                check = ValueCheck(conversation, SUBMISSION, taken_key, submission)
         values = [entry, *self._build_taken(conversation, taken)] if taken else [entry]
         (fault,) = self.commit([Change(conversation, check=check, values=values)])
         return fault is None
@@ -604,11 +610,40 @@ class StoreBase(ABC):
         data = self.read_value(conversation, SUBMISSION, key)
         return None if data is None else _split_submission(data)[1]
 
-    def list_submissions(self) -> Iterable[InboxEntry]:
-        """The messages of all conversations that no worker has taken."""
-        for value in self.list_values(SUBMISSION):
+    def list_submissions(self, conversations: Sequence[str] | None = None) -> Iterable[InboxEntry]:
+        """The messages of all conversations, or of these, that no worker has taken."""
+        for value in self.list_values(SUBMISSION, conversations):
             data = _split_submission(value.data)[1]
             yield InboxEntry(number=value.number, conversation=value.conversation, key=value.key, data=data)
+
+    def withdraw_submissions(self, conversation: str) -> int:
+        """Take the messages of a conversation back that no worker has taken; how many there were.
+
+        Each stays known as withdrawn. Of whoever takes one at the same time only one succeeds: the token of
+        the lease grows with this, so a worker that stood still appends nothing.
+
+        Raises:
+            LogConflict: a worker holds the conversation, or has just taken it.
+        """
+        waiting = list(self.list_values(SUBMISSION, (conversation,)))
+        if not waiting:
+            return 0
+        lease_data = self.read_value(conversation, LEASE)
+        lease = _read_lease_value(lease_data)
+        released = build_next_lease(lease, conversation, "", 0.0, self.read_time())
+        is_open = self.read_last_line(conversation) is not None and (lease is None or lease.is_open)
+        values = [_build_lease_write(build_released_lease(released, is_open=is_open, due=released.due))]
+        for value in waiting:
+            mark = _split_submission(value.data)[0].removesuffix(b"\n") + _WITHDRAWN
+            values.append(ValueWrite(conversation, SUBMISSION, value.key, mark))
+        check = ValueCheck(conversation, LEASE, "", lease_data)
+        _require_success(self.commit([Change(conversation, check=check, values=values)]))
+        return len(waiting)
+
+    def is_withdrawn(self, conversation: str, key: str) -> bool:
+        """Whether the message under a key was withdrawn."""
+        data = self.read_value(conversation, SUBMISSION, key) or b""
+        return _split_submission(data)[0].endswith(_WITHDRAWN)
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
         """The entries of these conversations that are not taken yet, the oldest first."""
@@ -645,6 +680,11 @@ def build_conflict(conversation: str, first_seq: int, count: int) -> LogConflict
 def build_value_conflict(check: ValueCheck) -> ValueConflict:
     """The error of a change whose check fails."""
     return ValueConflict(f"conversation {check.conversation}: its {check.kind} has changed meanwhile")
+
+
+_WITHDRAWN = b" withdrawn\n"
+"""What stands behind the digest of a message that was withdrawn. No other digest is like that: another try
+with the key is refused."""
 
 
 def _split_submission(data: bytes) -> tuple[bytes, bytes]:

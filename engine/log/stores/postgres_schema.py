@@ -169,6 +169,13 @@ FROM pg_rewrite r JOIN own ON own.oid = r.ev_class WHERE own.relkind NOT IN ('v'
 Other tables of the database, those of DBOS too, are no matter of the log. What must not be NULL stands with
 the columns: before version 18 a server has no constraints for it."""
 
+_CLOSED_SCHEMAS = """
+SELECT nspname FROM pg_namespace
+WHERE nspname = ANY(string_to_array(replace(current_setting('search_path'), '"', ''), ', '))
+    AND NOT has_schema_privilege(oid, 'USAGE')
+"""
+"""The schemas in which tables are looked for, and that this role may not use: it sees none of theirs."""
+
 _TABLES = [name.split("'")[1] for name in _OWN_OBJECTS if name.startswith("table")]
 
 
@@ -189,6 +196,7 @@ def check_schema(db: Connection, address: str) -> None:
     objects = _list_objects(db)
     version = _read_version(db, objects)
     if version == 0:
+        _require_schema(db, address)
         raise ForeignLog(
             f"there is no log of Toolchart in this database\n  make its tables: {format_upgrade(address)}"
         )
@@ -198,6 +206,19 @@ def check_schema(db: Connection, address: str) -> None:
             f"  change them: {format_upgrade(address)}"
         )
     check_own_schema("the database", objects.items(), _OWN_OBJECTS)
+
+
+def _require_schema(db: Connection, address: str) -> None:
+    """Check that a role which sees no tables may look where they could be.
+
+    Raises:
+        LogUnavailable: it may not.
+    """
+    if lacking := db.execute(_CLOSED_SCHEMAS.encode()).fetchone():
+        raise LogUnavailable(
+            f"this role may not use the schema {lacking[0]}, where the tables of the log may be\n"
+            f"  the owner of the tables lets it: {format_upgrade(address, '--role', 'NAME')}"
+        )
 
 
 def _list_objects(db: Connection) -> dict[str, str]:

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_spec, reply_with_calls
+from endpoint_requests import BODIES
 from paying_agent import wait_until
 from served import SiteMaker, make_site, open_client
 
@@ -141,6 +142,27 @@ async def test_a_turn_that_its_worker_cannot_begin_is_an_error(tmp_path: Path) -
         answer = await client.post("/api/conversations", json={"message": "hi"})
     assert (answer.status_code, answer.json()["error"]) == (400, "no key for it")
     assert host.answers == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/api/conversations", "/v1/chat/completions", "/v1/responses", "/ag-ui"])
+async def test_what_the_queue_says_of_itself_reaches_no_client(
+    path: str, stream: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client reads that the queue cannot be used; its user and host stand in the log of the process."""
+
+    class LostHost(AwayHost):
+        async def start(self, stretch: Stretch) -> None:
+            raise DurableHostUnavailable('the queue cannot be used: connection to "planted-host" failed')
+
+    engine = FleetEngine(make_spec(), LostHost(), log=str(tmp_path / "log.db"))
+    body = {**BODIES[path], **({"stream": stream} if path.startswith("/v1/") else {})}
+    body.pop("previous_response_id", None)
+    async with open_client(make_site(engine)) as client:
+        answer = await client.post(path, json=body)
+    assert "the queue cannot be used" in answer.text
+    assert "planted-host" not in answer.text
+    assert "planted-host" in caplog.text
 
 
 async def test_a_server_that_stops_leaves_turns_to_their_workers(tmp_path: Path) -> None:

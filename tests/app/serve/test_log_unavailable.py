@@ -17,7 +17,10 @@ from toolchart.app.server.endpoints import Endpoint
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import LogUnavailable
 
-REASON = "the file of the log was replaced"
+REASON = "the PostgreSQL log cannot be used"
+
+PRIVATE = "planted-host"
+"""A part of what the database says that no client may read."""
 
 
 class ReplacedStore(MemoryStore):
@@ -34,7 +37,9 @@ class ReplacedStore(MemoryStore):
 
 def refuse(*arguments: Any, **options: Any) -> Any:
     """Every act on the log."""
-    raise LogUnavailable(REASON)
+    raise LogUnavailable(
+        f'{REASON}: connection to server at "{PRIVATE}" failed\n  do: something at {PRIVATE}'
+    )
 
 
 WITHOUT_LOG = (
@@ -78,8 +83,9 @@ def form_fields(endpoint: Endpoint) -> tuple[str, ...]:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_endpoint_says_503(stream: bool) -> None:
     """Issue 25: when the store says that its file was replaced, `/health`, `/readyz`, every endpoint of turns
-    and log, in each protocol and as a stream, and every page of conversations answers 503 with the reason;
-    nothing is acknowledged. When the log is there again, so is the server."""
+    and log, in each protocol and as a stream, and every page of conversations answers 503 with the reason,
+    and without what the database says of itself; nothing is acknowledged. When the log is there again, so is
+    the server."""
     store = ReplacedStore()
     engine = make_engine(["one", "two", "three"], log=store, name="agent")
     site = make_site(engine)
@@ -96,7 +102,8 @@ async def test_every_endpoint_says_503(stream: bool) -> None:
                     answer = await ask(client, endpoint)
                 # Anybody may ask for `/health` and `/readyz`, so they do not say which file it is.
                 reason = "see the server's messages" if endpoint.role is None else REASON
-                if answer.status_code != 503 or reason not in answer.text:
+                is_told = reason in answer.text and PRIVATE not in answer.text
+                if answer.status_code != 503 or not is_told:
                     others.append((endpoint.method, endpoint.path, answer.status_code, answer.text[:200]))
         finally:
             store.is_replaced = False
@@ -156,6 +163,7 @@ async def test_mcp_says_that_the_log_is_at_fault() -> None:
             store.is_replaced = True
             with pytest.raises(MCPError, match=REASON) as refused:
                 await client.call_tool("agent", {"message": "hi"})
+            assert PRIVATE not in str(refused.value)
             with pytest.raises(MCPError, match=REASON):
                 await client.read_resource("toolchart://conversations/c/records")
     finally:

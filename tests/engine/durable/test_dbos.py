@@ -335,6 +335,20 @@ async def test_an_engine_without_workers_of_its_own_hands_turns_over(address: st
     check_log(address, 2)
 
 
+async def test_who_waits_for_a_withdrawn_message_hears_of_it(address: str) -> None:
+    """Also where no worker is there to say so."""
+    queue = DbosQueue(address, "payer")
+    async with FleetEngine(
+        SPEC, queue, functions=[make_tool(never_pay, approval=True)], log=address
+    ) as fleet:
+        waits = asyncio.create_task(fleet.arun("bill", conversation="a"))
+        await wait_until(lambda: list(fleet.store.list_submissions(["a"])) != [])
+        assert await fleet.client.withdraw("a")
+        with pytest.raises(SpecError, match="its message was cancelled before a worker took it"):
+            await asyncio.wait_for(waits, 30)
+    queue.close()
+
+
 @pytest.mark.parametrize("changes", [{}, CALLING], ids=["tool", "tool of an agent behind a tool"])
 async def test_the_work_of_a_killed_worker_is_handed_on(
     address: str, tmp_path: Path, changes: dict[str, Any]
@@ -508,3 +522,25 @@ async def test_a_message_that_the_queue_never_takes_holds_up_no_other(
         async with work(engine, address, supervises=True):
             await wait_for_state(engine, "c", "finished")
     assert "maximum size is" in caplog.text
+
+
+async def test_a_supervisor_says_of_each_stretch_once_why_it_is_not_started(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It tries each again at every look. It says so again when the reason is another one."""
+    store, queue = MemoryStore(), Mock(list_executors=dict[str, Any])
+    for name in ("a", "b"):
+        stretch = Stretch(conversation=name, key=f"{SUBMISSION_KEY}1", version="v")
+        data = msgspec.json.encode(Submission(stretch=stretch, message="go"))
+        store.submit(name, stretch.key, "digest", data)
+    supervisor = Supervisor(store, queue, Mock(list_dead=Mock(return_value=[])), Mock())
+    for reason in ("too long", "too long", "away", "away"):
+        queue.start = AsyncMock(side_effect=DurableHostUnavailable(reason))
+        await supervisor.look()
+        assert queue.start.await_count == 2
+    expected = [
+        f"conversation {name}: its stretch was not started: {reason}"
+        for reason in ("too long", "away")
+        for name in ("a", "b")
+    ]
+    assert [record.getMessage() for record in caplog.records] == expected

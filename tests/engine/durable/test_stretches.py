@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -18,7 +20,7 @@ from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.performing import LocalHost, list_submitted, perform_stretch
+from toolchart.engine.durable.performing import WITHDRAWN, LocalHost, list_submitted, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,
     Stretch,
@@ -33,7 +35,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Decided
-from toolchart.states.ports import InboxEntry
+from toolchart.states.ports import InboxEntry, RecordBatch
 from toolchart.testing import TurnableClock
 
 TURN = Stretch(conversation="c", key="turn/1", version="v")
@@ -284,6 +286,81 @@ async def test_a_host_gets_no_content() -> None:
         assert (payments, list_types(engine).count("turn_started")) == (["paid"], 1)
         assert rests[0] == rests[1]
         assert "planted" not in encode_stretch(stretch) + encode_rest(rests[0])
+
+
+LONG_ID = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9_000))
+
+
+@pytest.mark.parametrize("names", [{"conversation": LONG_ID}, {"key": LONG_ID}])
+async def test_an_id_that_is_too_long_is_refused_before_anything_is_kept(names: dict[str, str]) -> None:
+    """No store and no host has to take it: the error says how long it may be, and what to do."""
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        with pytest.raises(SpecError, match="at most 512 characters, and this one has 9,000") as refused:
+            await DurableClient(engine, host).submit("go", **names)
+        assert "use a shorter one" in str(refused.value)
+        with pytest.raises(SpecError, match="at most 512 characters"):
+            await engine.arun("go", conversation=LONG_ID)
+    assert (host.stretches, list(store.list_submissions()), list(store.list_conversations())) == ([], [], [])
+
+
+async def test_a_message_that_its_host_never_takes_is_not_kept() -> None:
+    """Nobody would start its stretch, so the log does not have it either."""
+
+    class RefusingHost(RecordingHost):
+        async def start(self, stretch: Stretch) -> None:
+            raise SpecError("not such a name")
+
+    store = MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        with pytest.raises(SpecError, match="not such a name"):
+            await DurableClient(engine, RefusingHost()).submit("go", key="k")
+    assert list(store.list_submissions()) == []
+
+
+async def test_a_message_that_waits_can_be_withdrawn() -> None:
+    """A message that no worker has taken is taken back: its stretch fails and says so, its key is refused,
+    and nothing runs. One that its worker has read already, without its lease, is not run either."""
+    payments: list[str] = []
+    host, store = RecordingHost(), MemoryStore()
+    async with make_engine(store, lambda arguments: payments.append("paid")) as engine:
+        client = DurableClient(engine, host)
+        for name in ("a", "b"):
+            await client.submit("go", key=name)
+        assert (await client.withdraw("a"), await client.withdraw("a")) == (True, False)
+        with pytest.raises(TurnChanged, match="with a message that was cancelled"):
+            await client.submit("go", key="a")
+        first, second = host.stretches
+        read = store.read_submission
+
+        def read_just_before(conversation: str, key: str) -> bytes | None:
+            data = read(conversation, key)
+            store.withdraw_submissions(conversation)
+            return data
+
+        with patch.object(store, "read_submission", read_just_before):
+            assert (await perform_stretch(engine, second)).outcome == "held"
+        for stretch in (first, second):
+            rest = await perform_stretch(engine, stretch)
+            assert (rest.outcome, rest.error) == ("failed", WITHDRAWN)
+        assert (store.is_withdrawn("a", "turn/a"), store.is_withdrawn("b", "turn/b")) == (True, True)
+    assert (payments, list(store.list_conversations()), list(store.list_unfinished())) == ([], [], [])
+
+
+async def test_who_withdraws_waits_for_a_worker_that_begins() -> None:
+    """A worker that holds the conversation takes the message: nothing is withdrawn; its turn has begun."""
+    store = MemoryStore()
+    async with make_engine(store, lambda arguments: "paid") as engine:
+        host = RecordingHost()
+        client = DurableClient(engine, host)
+        await client.submit("go", key="c")
+        lease = store.acquire_lease("c", "elsewhere:1", 60)
+        withdrawal = asyncio.create_task(client.withdraw("c"))
+        await asyncio.sleep(0.2)
+        store.release_lease(lease, is_open=False)
+        lease = store.acquire_lease("c", "elsewhere:1", 60)
+        store.append_many([RecordBatch("c", 0, [b"{}"], lease=lease, taken=["turn/c"])])
+        assert await withdrawal is False
 
 
 @pytest.mark.parametrize("option", ["variable", "observer", "dependencies"])

@@ -6,7 +6,7 @@ import asyncio
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock, patch
 
 import msgspec
@@ -589,3 +589,42 @@ def test_large_reports_are_cut_to_names_and_numbers() -> None:
     assert fit_waiting(waiting)["approvals"] == [
         {"id": "c", "tool": "pay", "params": None, "conversation": "a"}
     ]
+
+
+@pytest.mark.parametrize("conversation", ["x" * 1_100, "\N{GRINNING FACE}" * 400])
+async def test_an_id_that_temporal_never_takes_is_refused(conversation: str) -> None:
+    """Before the server is asked, for a handle as for a host."""
+    client: Any = AsyncMock()
+    stretch = Stretch(conversation=conversation, key="wake/1", version="v")
+    with pytest.raises(SpecError, match="use a shorter one"):
+        TemporalConversation(client, "payer", conversation)
+    with pytest.raises(SpecError, match="use a shorter one"):
+        await TemporalHost(client, "payer").start(stretch)
+    assert client.mock_calls == []
+
+
+@pytest.mark.parametrize("value", [object(), {object()}, [object()]])
+async def test_what_json_has_no_value_for_is_refused(value: Any) -> None:
+    """Before the server is asked: an error as for any other wrong field, and never a TypeError."""
+    client: Any = AsyncMock()
+    conversation = TemporalConversation(client, "payer", "c")
+    with pytest.raises(SpecError, match="of the update"):
+        await conversation.decide("call", approved=True, arguments={"text": value})
+    with pytest.raises(SpecError, match="of the update"):
+        await conversation.answer({"text": value})
+    with pytest.raises(SpecError, match="no argument of the update 'answer'"):
+        await conversation.answer(cast("Any", value))
+    assert client.mock_calls == []
+
+
+async def test_one_id_for_two_updates_is_two_updates(server: str) -> None:
+    """What is sent again with its id is taken once. Another decision with that id does not get the answer of
+    the first: it is refused, as the call has its decision."""
+    async with make_engine(MemoryStore(), pay, approval=True) as engine, work(engine, server) as client:
+        conversation = TemporalConversation(await Client.connect(server), "payer", "twice")
+        await client.submit("the bill", conversation="twice")
+        (call,) = (await wait_for_question(conversation))["approvals"]
+        answers = [await conversation.decide(call["id"], approved=True, update_id="u") for _ in range(2)]
+        assert answers[0] == answers[1]
+        with pytest.raises(IllegalEvent):
+            await conversation.decide(call["id"], approved=False, update_id="u")

@@ -19,6 +19,7 @@ from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.durable.client import DurableClient, check_address
 from toolchart.engine.durable.stretches import LAST_PRIORITY, NORMAL_PRIORITY, Stretch
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.turns.items import require_key
 from toolchart.specs.chat_messages import require_words
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def command(
     """
     check_address(dsn)
     require_words(message)
+    require_key(key or "")
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "owner": owner}
     options = {name: value for name, value in options.items() if value is not None}
     if variables:

@@ -8,7 +8,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.handing_over import find_owner
-from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.log_access import find_conversation, open_log, waits_for_worker
 from toolchart.app.cli.parameters.options import (
     durability_option,
     fleet_options,
@@ -18,10 +18,13 @@ from toolchart.app.cli.parameters.options import (
 )
 from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
+from toolchart.engine.durable.performing import withdraw_messages
 from toolchart.engine.log.family import find_root
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.events import Configured
+from toolchart.states.ports import Store
 
 
 @click.command(short_help="Stop an open turn.")
@@ -43,7 +46,8 @@ def command(
     """Stop the open turn of CONVERSATION. A worker that runs it is told; a turn that rests is ended here.
 
     Where the conversation was submitted to workers (`toolchart submit`), one of them ends the turn, and
-    nothing runs here. --run-here has it end here all the same.
+    nothing runs here. --run-here has it end here all the same. A message that no worker has taken yet is
+    taken back, and never runs.
 
     Where the chart has no row for `cancelled` the turn is suspended, and can be resumed.
 
@@ -54,6 +58,10 @@ def command(
     Example:  toolchart cancel 5f0c --reason "asked twice"
     """
     with open_log(log) as store:
+        if _withdraw(store, conversation):
+            print_text(f"{conversation}: cancelled")
+            print_notice("no worker had taken its message; it does not run")
+            return SUCCESS
         name = find_conversation(store, conversation)
         root_name = find_root(store, name)
         configured = read_configured(store, root_name)
@@ -74,6 +82,15 @@ def command(
                 f"  go on with it:  {format_command('resume', root_name)}"
             )
     return SUCCESS
+
+
+def _withdraw(store: Store, conversation: str) -> bool:
+    """Take back what waits for a worker, where no turn is open; whether there was anything."""
+    if not waits_for_worker(store, conversation):
+        return False
+    loaded_conversation = load_conversation(store, conversation)
+    has_open_turn = loaded_conversation is not None and not loaded_conversation.snapshot.is_over
+    return not has_open_turn and withdraw_messages(store, conversation)
 
 
 def _build_idle_spec(stored_configuration: Configured) -> dict[str, Any]:
