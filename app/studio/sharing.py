@@ -229,7 +229,9 @@ def _describe_drawn(store: Store, name: str) -> dict[str, Any]:
     """What is written of a conversation beside its records: active states by configuration, kinds of effects,
     the agents that it runs, visits."""
     steps = list(read_readable_steps(store, name, 0))
-    labels, effects = {step.target for step in steps}, {ask.effect for step in steps for ask in step.asks}
+    # In the order of the log, so that the same log makes the same page.
+    labels = list(dict.fromkeys(step.target for step in steps))
+    effects = dict.fromkeys(ask.effect for step in steps for ask in step.asks)
     try:
         chart = read_chart(store, name)
         lines = enumerate(store.read_lines(name))
