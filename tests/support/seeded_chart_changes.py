@@ -56,6 +56,12 @@ def _choose_row(document: Document, rng: random.Random) -> tuple[str, list[Docum
     return rng.choice(_list_rows(document))
 
 
+def _name_event(row: Document) -> str:
+    """What a reader finds of the event of a row: of a timer its name, drawn as `after 2 h (NAME)`."""
+    event = str(row.get("event", "(at once)"))
+    return event.removeprefix("elapsed.")
+
+
 def add_row(document: Document, rng: random.Random) -> tuple[str, ...]:
     """One more row, before another."""
     name, rows, index = _choose_row(document, rng)
@@ -69,7 +75,7 @@ def remove_row(document: Document, rng: random.Random) -> tuple[str, ...]:
     """One row less."""
     name, rows, index = _choose_row(document, rng)
     row = rows.pop(index)
-    return name, f"- {row.get('event', '(at once)')}"
+    return name, "- ", _name_event(row)
 
 
 def change_guard(document: Document, rng: random.Random) -> tuple[str, ...]:
@@ -88,7 +94,7 @@ def retarget_row(document: Document, rng: random.Random) -> tuple[str, ...]:
     target = rng.choice(others)
     rows[index].pop("internal", None)
     rows[index]["target"] = target
-    return name, f"+ {rows[index].get('event', '(at once)')}", f"→ {target}"
+    return name, "+ ", _name_event(rows[index]), f"→ {target}"
 
 
 def swap_rows(document: Document, rng: random.Random) -> tuple[str, ...]:
