@@ -51,7 +51,7 @@ def list_facts_of_asks(graph: ExplorationGraph, edge: ExploredEdge) -> set[str]:
     """The counters that say whether the lists have values that the effects of an edge work on."""
     vocabulary = graph.vocabulary
     sources = {find_list_source(vocabulary.find_effect(ask.effect)) for ask in edge.move.asks}
-    results = [name for name in sources if name in vocabulary.result_names]
+    results = [name for name in sources if name and name in vocabulary.result_names]
     # A list of answers has a value also where every one of them is a failure.
     failing = [name for name in results if is_result_of_list(vocabulary, name)]
     return {*(f"{name}.count" for name in results), *(f"{name}.failures" for name in failing)}

@@ -60,6 +60,9 @@ class PersistentFacts:
         self._counters = counters if max_top else []
         self._tops = [min(max_top, _find_top(guards, counter.name)) for counter in self._counters]
         self._late_facts = frozenset(self._find_late_facts(graph))
+        self._kept_rules: dict[str, Truths] = {}
+        """By event: what the core guarantees about facts that are worth keeping. A chart has rules by the
+        thousand, and each edge asks."""
         self._live_facts = find_live_facts(graph, self._is_set_anew)
 
     @property
@@ -285,14 +288,19 @@ class PersistentFacts:
 
     def _choose_truths(self, guard_truths: Mapping[str, bool], rules_event: str) -> Truths:
         """The parts of guards that are worth keeping, and what the core guarantees about the same facts."""
+        if (kept := self._kept_rules.get(rules_event)) is None:
+            texts = [text for events, text, _ in self._rules if rules_event in events]
+            kept = frozenset((text, True) for text in texts if self._is_worth_keeping(text))
+            self._kept_rules[rules_event] = kept
         parts = {part for literal in guard_truths.items() for part in split_conjunction(*literal)}
-        parts |= {(text, True) for events, text, _ in self._rules if rules_event in events}
-        return frozenset((text, truth) for text, truth in parts if self._is_worth_keeping(text))
+        return kept.union((text, truth) for text, truth in parts if self._is_worth_keeping(text))
 
     def _is_worth_keeping(self, text: str) -> bool:
         names = find_facts(text)
+        if not names & self._late_facts:
+            return False
         counters = {counter.name for counter in self._counters}
-        return bool(names & self._late_facts) and not names <= counters and all(map(self._persists, names))
+        return not names <= counters and all(map(self._persists, names))
 
 
 def _forget_facts(truths: Truths, names: Set[str]) -> Truths:
