@@ -221,6 +221,7 @@ GROUPS: dict[str, Group] = {
         judges=(judge_written_logs,),
         tests=(
             "app/test_waiting_calls.py",
+            "engine/test_message_keys.py",
             "engine/test_lost_leases.py",
             "engine/test_pending_tools.py",
             "engine/test_called_agents.py",

@@ -22,6 +22,7 @@ from toolchart.states.snapshot import TrackedCall
 from toolchart.tools.approval import parse_policy
 from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.definition import ToolFailure
+from toolchart.tools.execution.executor import CHANGED
 from toolchart.tools.execution.results import (
     OutputLimits,
     OutputUse,
@@ -497,3 +498,16 @@ def test_debug_logging_holds_no_values(caplog: pytest.LogCaptureFixture) -> None
     (line,) = caplog.messages
     assert line.startswith("tool echo(text) succeeded in ")
     assert "hush" not in line
+
+
+def test_a_decided_call_that_is_refused_says_that_its_arguments_changed_only_if_they_did() -> None:
+    """An approved call whose arguments do not fit fails; it tells of other arguments only where a decision
+    brought them."""
+    executor = make_executor(build_tool("echo", lambda arguments: arguments["text"], TEXT))
+    call = make_call("echo", {"text": ["no text"]})
+    for asked in (call, replace(call, arguments={"text": "a text"})):
+        messages = (Message(role="user", content="go"), Message(role="assistant", tool_calls=(asked,)))
+        snapshot = build_snapshot(call, executor=executor, messages=messages)
+        (event,) = run_calls(executor.bind("c", lambda s=snapshot: s), call)
+        assert event.outcome == "failed"
+        assert (CHANGED in (event.shown or "")) is (asked is not call)
